@@ -1,0 +1,71 @@
+"""Rows: tuples in ID order, as columns.
+
+The unit that everything handles: two int64 arrays (``seq``, ``sub``) and an Arrow record batch of the fields, all of one
+length and sorted by (seq, sub). Rows are immutable; slicing is free, so splitting at a cut costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dadstorm.core.line import Ints
+
+_NO_INTS: Ints = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    seq: Ints
+    sub: Ints
+    data: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    @staticmethod
+    def empty(schema: pa.Schema) -> Rows:
+        return Rows(_NO_INTS, _NO_INTS, empty_batch(schema))
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """Rows ``start`` up to ``stop``, without copying."""
+        if start == 0 and stop >= len(self.seq):
+            return self
+        return Rows(self.seq[start:stop], self.sub[start:stop], self.data.slice(start, stop - start))
+
+    def take(self, order: Ints) -> Rows:
+        """The rows at these positions, in this order."""
+        return Rows(self.seq[order], self.sub[order], self.data.take(pa.array(order)))
+
+    def before(self, cut: int) -> int:
+        """How many rows lie below ``cut``."""
+        return int(np.searchsorted(self.seq, cut, side="left"))
+
+    def below(self, cut: int) -> Rows:
+        return self.slice(0, self.before(cut))
+
+    def since(self, cut: int) -> Rows:
+        return self.slice(self.before(cut), len(self))
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows weigh, as the window counts it."""
+        return int(self.data.nbytes) + 16 * len(self.seq)
+
+    @staticmethod
+    def concat(parts: Sequence[Rows]) -> Rows:
+        """The parts one after the other; the caller knows that they are in order, or sorts afterwards."""
+        if len(parts) == 1:
+            return parts[0]
+        return Rows(
+            np.concatenate([part.seq for part in parts]),
+            np.concatenate([part.sub for part in parts]),
+            pa.concat_batches([part.data for part in parts]),
+        )
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], type=field.type) for field in schema], schema=schema)

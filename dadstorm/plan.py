@@ -1,0 +1,132 @@
+"""The plan: a topology compiled, with every choice made.
+
+The topology is what the user wrote; the plan is what runs. It is plain data (it travels to every replica as msgpack), and a
+pure function of the topology: field types, slices, effective routing, ID bits, replicas and hosts are all settled here,
+so that no replica decides anything by itself. ``dadstorm check`` prints it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from dadstorm.core.kernel import DEAD
+from dadstorm.core.line import Packing
+
+FieldType = Literal["string", "int", "float", "bool", "timestamp"]
+Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
+Policy = Literal["primary", "random", "hashing"]
+OnError = Literal["fail", "skip", "dead-letter"]
+LoggingLevel = Literal["light", "full"]
+
+ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us"),
+}
+"""Every field type and the Arrow type that carries it. Timestamps are UTC."""
+
+MAIN, DEAD_LETTERS = 0, 1
+"""The two output ports of an operator."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    name: str
+    type: FieldType = "string"
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One input of an operator: another operator's output port."""
+
+    operator: str
+    port: int = MAIN
+    align: int = 0
+
+
+class Routing(msgspec.Struct, frozen=True):
+    """How an operator's input is spread over its slices; ``key`` holds field positions (from 0) for ``hashing``."""
+
+    policy: Policy = "primary"
+    key: tuple[int, ...] = ()
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """Where one replica runs: a host of the topology, and the endpoint it binds if the user fixed one (tcp://HOST:PORT)."""
+
+    host: str
+    address: str | None = None
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """A vertex of the DAG. ``kind`` is ``source``, ``sink``, or an operator's name in lower case; ``params`` is what
+    the implementation of that kind asks for, already checked."""
+
+    name: str
+    kind: str
+    params: dict[str, Any]
+    inputs: tuple[Input, ...]
+    fields: tuple[Field, ...]
+    """Output fields; a sink's are those it writes."""
+    slices: int
+    replicas: tuple[Replica, ...]
+    routing: Routing
+    input_bits: int = 0
+    output_bits: int = 0
+    on_error: OnError = "fail"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_of(self.fields)
+
+    @property
+    def packing(self) -> Packing:
+        return Packing(tuple(i.align for i in self.inputs), self.input_bits, self.output_bits)
+
+    def port_schema(self, port: int) -> pa.Schema:
+        return DEAD if port == DEAD_LETTERS else self.schema
+
+    def home(self, slice_index: int) -> int:
+        """The replica that hosts a slice at first: slices in contiguous, equal runs."""
+        return slice_index * len(self.replicas) // self.slices if self.slices >= len(self.replicas) else slice_index
+
+
+class Plan(msgspec.Struct, frozen=True):
+    name: str
+    operators: tuple[Operator, ...]
+    """In topological order: producers before consumers."""
+    semantics: Semantics = "exactly-once"
+    window_rows: int = 1 << 18
+    window_bytes: int = 64 << 20
+    snapshot_every_ms: int = 1000
+    flush_every_ms: int = 100
+    span: int = 1 << 16
+    seed: int = 0
+    logging: LoggingLevel = "light"
+    base: str = "."
+    """Folder of the topology file: relative paths in it start here."""
+    libs: tuple[str, ...] = ()
+    """Folders where CUSTOM modules are looked for, after ``base``."""
+    warnings: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Operator:
+        for operator in self.operators:
+            if operator.name == name:
+                return operator
+        raise KeyError(name)
+
+    def consumers(self, name: str) -> list[tuple[Operator, int]]:
+        """Every (consumer, its input index) that reads any port of an operator."""
+        return [(op, i) for op in self.operators for i, link in enumerate(op.inputs) if link.operator == name]
+
+    def input_schema(self, operator: Operator) -> pa.Schema:
+        """What the operator's rows look like on arrival: all inputs agree in types; names are the first input's."""
+        first = operator.inputs[0]
+        return self[first.operator].port_schema(first.port)
+
+
+def schema_of(fields: tuple[Field, ...]) -> pa.Schema:
+    return pa.schema([(field.name, ARROW[field.type]) for field in fields])

@@ -1,0 +1,1 @@
+"""Sinks: where a topology's output goes."""

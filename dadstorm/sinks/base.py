@@ -1,0 +1,40 @@
+"""What every sink offers: rows in ID order, committed at cuts.
+
+A sink gets each row once, in ID order. ``commit(cut)`` asks that all rows below the cut become part of the output for good;
+the sink may take its time (Spark does), and ``committed`` tells the newest cut that is. What a sink has written is a pure
+function of the rows, never of how they were batched or when commits came: two runs leave the same bytes.
+
+To resume, a sink is made anew with the ``mark`` of a committed cut and discards whatever it had written beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from dadstorm.core.rows import Rows
+
+Mark = dict[str, Any]
+"""What a sink needs to go on from a committed cut: plain data, msgpack-able."""
+
+
+class Sink(Protocol):
+    def write(self, rows: Rows) -> None:
+        """Take further rows, in ID order."""
+        ...
+
+    def commit(self, cut: int) -> None:
+        """Begin to make everything below ``cut`` permanent. All rows below it have been written; END means: complete."""
+        ...
+
+    @property
+    def committed(self) -> int:
+        """The newest cut that is permanent."""
+        ...
+
+    def mark(self) -> Mark:
+        """How to go on from ``committed``."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections; what is committed stays."""
+        ...

@@ -1,0 +1,1 @@
+"""From the YAML a user writes to the plan that runs."""
