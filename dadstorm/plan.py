@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from dadstorm.core.kernel import DEAD
+from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN
 from dadstorm.core.line import Packing
 
 FieldType = Literal["string", "int", "float", "bool", "timestamp"]
@@ -29,9 +29,6 @@ ARROW: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
 }
 """Every field type and the Arrow type that carries it. Timestamps are UTC."""
-
-MAIN, DEAD_LETTERS = 0, 1
-"""The two output ports of an operator."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -121,6 +118,19 @@ class Plan(msgspec.Struct, frozen=True):
     def consumers(self, name: str) -> list[tuple[Operator, int]]:
         """Every (consumer, its input index) that reads any port of an operator."""
         return [(op, i) for op in self.operators for i, link in enumerate(op.inputs) if link.operator == name]
+
+    def index(self, name: str) -> int:
+        """An operator's place in the plan: how messages name it."""
+        return next(i for i, operator in enumerate(self.operators) if operator.name == name)
+
+    def sub_bits(self, name: str) -> int:
+        """How wide the subs of an operator's output are: what its widest path has packed into them."""
+        operator = self[name]
+        return operator.output_bits + self.entered_bits(operator)
+
+    def entered_bits(self, operator: Operator) -> int:
+        """How wide subs are inside an operator, once its inputs are aligned and numbered."""
+        return operator.input_bits + max((i.align + self.sub_bits(i.operator) for i in operator.inputs), default=0)
 
     def input_schema(self, operator: Operator) -> pa.Schema:
         """What the operator's rows look like on arrival: all inputs agree in types; names are the first input's."""

@@ -24,6 +24,9 @@ from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 
+MAIN, DEAD_LETTERS = 0, 1
+"""The two output ports of an operator."""
+
 DEAD = pa.schema([("place", pa.string()), ("error", pa.string()), ("record", pa.string())])
 """A dead letter: where the record was met (operator and ID, or file and line), why it was refused, and the record itself."""
 

@@ -1,0 +1,125 @@
+"""The sending end: one producer slice towards all slices of one consumer.
+
+What a slice emits for a range of the line is partitioned once over the consumer's slices and kept as one ``Emission``;
+the tiles of the single channels are slices of it, without copying. Emissions are kept until every slice of the consumer
+is safe of them (retention), so that any channel can be sent again from any cut at or above its ``safe``.
+
+Tiles that go to one replica travel in one message: channels whose slices live together and that stand at the same
+position share it. A slice that has not attached yet gets nothing: its tiles wait here. Once attached, a slice gets every
+emission that reaches beyond what it asked for; what it has already got, it drops.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dadstorm.core.line import START, Ints
+from dadstorm.core.messages import Peer, Tiles
+from dadstorm.core.routing import Router
+from dadstorm.core.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An action: give this message, with these rows as its body, to a replica."""
+
+    to: Peer
+    message: Tiles
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Everything one slice emits towards one consumer for ``[lo, hi)``, grouped by consumer slice."""
+
+    lo: int
+    hi: int
+    rows: Rows
+    offsets: Ints
+
+
+class Outlet:
+    def __init__(
+        self, producer: int, producer_slice: int, consumer: int, input_index: int, port: int, router: Router, retain: bool
+    ) -> None:
+        self._producer = producer
+        self._producer_slice = producer_slice
+        self.consumer = consumer
+        self.input = input_index
+        self.port = port
+        self._router = router
+        self._retain = retain
+        self._kept: deque[Emission] = deque()
+        self._homes: list[int | None] = [None] * router.slices
+        self._wanted = [START] * router.slices
+        self._safe = [START] * router.slices
+
+    @property
+    def safe(self) -> int:
+        """The cut that all slices of the consumer are safe of."""
+        return min(self._safe)
+
+    @property
+    def kept_rows(self) -> int:
+        return sum(len(emission.rows) for emission in self._kept)
+
+    def emit(self, lo: int, hi: int, rows: Rows) -> Iterator[Send]:
+        """Route the rows of ``[lo, hi)``, keep them, and send each attached slice its tile."""
+        grouped, offsets = self._router.partition(rows)
+        emission = Emission(lo, hi, grouped, offsets)
+        if self._retain or None in self._homes:
+            self._kept.append(emission)
+        yield from self._send(emission, [s for s, wanted in enumerate(self._wanted) if wanted < hi])
+
+    def attach(self, replica: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
+        """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept."""
+        for slice_index, lo in wants:
+            self._homes[slice_index] = replica
+            self._wanted[slice_index] = lo
+            for emission in self._kept:
+                if emission.hi > lo:
+                    yield from self._send(emission, [slice_index])
+        if not self._retain and None not in self._homes:
+            self._kept.clear()
+
+    def advance(self, cuts: Iterable[tuple[int, int]]) -> bool:
+        """Consumers' safe cuts: forget what nobody will ask for again. True if ``safe`` moved."""
+        before = self.safe
+        for slice_index, cut in cuts:
+            self._safe[slice_index] = max(self._safe[slice_index], cut)
+        while self._kept and self._kept[0].hi <= self.safe:
+            self._kept.popleft()
+        return self.safe > before
+
+    def _send(self, emission: Emission, slices: list[int]) -> Iterator[Send]:
+        """One message for every run of neighbouring slices that live at the same replica."""
+        start = 0
+        while start < len(slices):
+            home = self._homes[slices[start]]
+            stop = start + 1
+            while stop < len(slices) and slices[stop] == slices[stop - 1] + 1 and self._homes[slices[stop]] == home:
+                stop += 1
+            if home is not None:
+                yield self._message(emission, slices[start:stop], home)
+            start = stop
+
+    def _message(self, emission: Emission, slices: list[int], home: int) -> Send:
+        first, last = slices[0], slices[-1]
+        offsets = emission.offsets[first : last + 2]
+        counts = tuple(int(count) for count in np.diff(offsets))
+        rows = emission.rows.slice(int(offsets[0]), int(offsets[-1]))
+        message = Tiles(
+            producer=self._producer,
+            producer_slice=self._producer_slice,
+            consumer=self.consumer,
+            input=self.input,
+            lo=emission.lo,
+            hi=emission.hi,
+            slices=tuple(slices),
+            counts=counts,
+        )
+        return Send(Peer(self.consumer, home), message, rows)

@@ -1,0 +1,237 @@
+"""Slices: the unit of ordered processing, and how each of the three kinds moves along the line.
+
+A ``SourceSlice`` turns records into tiles, as far as its window allows. A ``WorkSlice`` merges its inlets below the frontier,
+runs the kernel over the merged rows and emits the result. A ``SinkSlice`` merges likewise and hands the rows over to be written.
+Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed again, here or downstream); the
+frontier flows downstream in tiles, safe flows upstream in messages.
+
+A slice may be driven in steps of any size, down to a single row: the kernel's output does not depend on it, and what is
+emitted is cut at seqs that are complete, so the tiles differ but the rows and their IDs do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
+from dadstorm.core.line import END, START, Packing
+from dadstorm.core.merge import merge
+from dadstorm.core.outlet import Outlet, Send
+from dadstorm.core.rows import Rows
+from dadstorm.core.tile import Inlet
+from dadstorm.core.window import Window
+
+
+TILE_BYTES_MAX = 32 << 20
+"""A tile heavier than this is cut in two where it holds more than one seq, so that messages stay of handy size."""
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """An action: write these rows of a sink's slice; nothing else will come below ``hi``."""
+
+    slice: int
+    rows: Rows
+    hi: int
+
+
+class _Emitter:
+    """What every slice that has consumers shares: its outlets, ``done`` and ``safe``."""
+
+    def __init__(self, outlets: Sequence[Outlet]) -> None:
+        self.outlets = outlets
+        self.done = START
+        self.rows_out = 0
+
+    def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send]:
+        """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
+        rows = ports[MAIN]
+        if rows.nbytes > TILE_BYTES_MAX and rows.seq[0] < rows.seq[-1]:
+            middle = int(rows.seq[len(rows) // 2])
+            cut = middle if middle > rows.seq[0] else middle + 1
+            yield from self._emit(cut, [port.below(cut) for port in ports])
+            yield from self._emit(hi, [port.since(cut) for port in ports])
+            return
+        lo, self.done = self.done, hi
+        self.rows_out += len(rows)
+        for outlet in self.outlets:
+            yield from outlet.emit(lo, hi, ports[outlet.port])
+
+    @property
+    def safe(self) -> int:
+        """What nobody downstream needs any more; with no consumer, all that was done."""
+        return min((outlet.safe for outlet in self.outlets), default=self.done)
+
+
+class SourceSlice(_Emitter):
+    """A slice of a source: records in, tiles out, held back by the window."""
+
+    def __init__(self, index: int, outlets: Sequence[Outlet], window: Window) -> None:
+        super().__init__(outlets)
+        self.index = index
+        self._window = window
+        self._no_dead = Rows.empty(DEAD)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How many rows and bytes may be read now."""
+        if self.done == END:
+            return (0, 0)
+        self._window.advance(self.safe)
+        return self._window.room
+
+    def records(self, rows: Rows, hi: int, dead: Rows | None) -> Iterator[Send]:
+        """What the reader gave. A ``hi`` that has not moved says nothing new and emits nothing."""
+        if hi <= self.done:
+            return
+        letters = self._no_dead if dead is None else dead
+        self._window.emitted(hi, len(rows) + len(letters), rows.nbytes + letters.nbytes)
+        yield from self._emit(hi, (rows, letters))
+
+
+class Merger:
+    """The inlets of one slice and the rows that lie below their common frontier, merged and ready to be processed."""
+
+    def __init__(self, packing: Packing, sub_bits: int, channels: Sequence[tuple[int, int]], gaps_allowed: bool) -> None:
+        self._packing = packing
+        self._sub_bits = sub_bits
+        self.inlets = {channel: Inlet(gaps_allowed=gaps_allowed) for channel in channels}
+        self._ready: Rows | None = None
+        self._taken = 0
+        self.ready_hi = START
+
+    @property
+    def frontier(self) -> int:
+        return min(inlet.hi for inlet in self.inlets.values())
+
+    @property
+    def queued(self) -> int:
+        """Rows that were received and not processed yet."""
+        return self._left + sum(inlet.queued for inlet in self.inlets.values())
+
+    @property
+    def _left(self) -> int:
+        return 0 if self._ready is None else len(self._ready) - self._taken
+
+    @property
+    def position(self) -> int:
+        """All rows below are processed: the next row's seq, or the end of what was merged."""
+        if self._ready is None:
+            return self.ready_hi
+        return int(self._ready.seq[self._taken])
+
+    def has_work(self, done: int) -> bool:
+        return self._ready is not None or self.frontier > done
+
+    def next(self, rows_max: int) -> Rows | None:
+        """Up to ``rows_max`` further rows in ID order; None when none lies below the frontier (``position`` may have moved)."""
+        if self._ready is None and self.frontier > self.ready_hi:
+            self._gather()
+        if self._ready is None:
+            return None
+        rows = self._ready.slice(self._taken, min(self._taken + rows_max, len(self._ready)))
+        self._taken += len(rows)
+        if self._taken == len(self._ready):
+            self._ready = None
+        return rows
+
+    def _gather(self) -> None:
+        """Merge everything below the frontier into one run."""
+        frontier = self.frontier
+        runs: list[Rows] = []
+        for (input_index, _), inlet in self.inlets.items():
+            parts = inlet.take(frontier)
+            if parts:
+                run = Rows.concat(parts)
+                runs.append(Rows(run.seq, self._packing.enter(run.sub, input_index), run.data))
+        self.ready_hi = frontier
+        self._taken = 0
+        self._ready = merge(runs, self._sub_bits) if runs else None
+
+
+class WorkSlice(_Emitter):
+    """A slice of an operator: merge, process, emit."""
+
+    def __init__(
+        self, index: int, merger: Merger, kernel: Kernel, packing: Packing, schema: pa.Schema, outlets: Sequence[Outlet]
+    ) -> None:
+        super().__init__(outlets)
+        self.index = index
+        self.merger = merger
+        self.rows_in = 0
+        self._kernel = kernel
+        self._packing = packing
+        self._nothing = (Rows.empty(schema), Rows.empty(DEAD))
+        self._held: list[tuple[Rows, Rows]] = []
+        """Outputs of a seq that is not complete yet: some of its rows are still to be processed."""
+
+    def has_work(self) -> bool:
+        return self.merger.has_work(self.done)
+
+    def step(self, rows_max: int) -> Iterator[Send]:
+        """Process up to so many rows and emit what is complete."""
+        rows = self.merger.next(rows_max)
+        if rows is not None:
+            self.rows_in += len(rows)
+            self._held.append(self._identify(rows, self._kernel.process(rows)))
+        hi = self.merger.position
+        if hi > self.done:
+            yield from self._emit(hi, self._release(hi))
+
+    def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:
+        """Give the kernel's output its IDs."""
+        parent = output.parent
+        seq, sub = (rows.seq, rows.sub) if parent is None else (rows.seq[parent], rows.sub[parent])
+        main = Rows(seq, self._packing.leave(sub, output.ordinal), output.data)
+        if output.dead is None:
+            return main, self._nothing[DEAD_LETTERS]
+        seq, sub = rows.seq[output.dead.parent], rows.sub[output.dead.parent]
+        return main, Rows(seq, self._packing.leave(sub, None), output.dead.data)
+
+    def _release(self, hi: int) -> tuple[Rows, Rows]:
+        """The held outputs below ``hi``; what lies at ``hi`` stays held."""
+        held, self._held = self._held, []
+        ports: list[Rows] = []
+        kept: list[Rows] = []
+        for port in (MAIN, DEAD_LETTERS):
+            parts = [pair[port] for pair in held if len(pair[port])]
+            rows = Rows.concat(parts) if parts else self._nothing[port]
+            below = rows.before(hi)
+            ports.append(rows.slice(0, below))
+            kept.append(rows.slice(below, len(rows)))
+        if len(kept[MAIN]) or len(kept[DEAD_LETTERS]):
+            self._held.append((kept[MAIN], kept[DEAD_LETTERS]))
+        return ports[MAIN], ports[DEAD_LETTERS]
+
+
+class SinkSlice:
+    """A slice of a sink: merge and deliver; safe is what the sink has committed."""
+
+    outlets: Sequence[Outlet] = ()
+
+    def __init__(self, index: int, merger: Merger, schema: pa.Schema) -> None:
+        self.index = index
+        self.merger = merger
+        self.done = START
+        self.safe = START
+        self.rows_in = 0
+        self.rows_out = 0
+        self._nothing = Rows.empty(schema)
+
+    def has_work(self) -> bool:
+        return self.merger.has_work(self.done)
+
+    def step(self, rows_max: int) -> Iterator[Deliver]:
+        rows = self.merger.next(rows_max)
+        if rows is not None:
+            self.rows_in += len(rows)
+        hi = self.merger.position
+        if rows is not None or hi > self.done:
+            self.done = max(self.done, hi)
+            yield Deliver(self.index, self._nothing if rows is None else rows, self.done)
+
+    def committed(self, cut: int) -> None:
+        self.safe = max(self.safe, cut)
+        self.rows_out = self.rows_in
