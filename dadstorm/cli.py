@@ -1,0 +1,136 @@
+"""The ``dadstorm`` command: what a user types, and how mistakes are told.
+
+Exit codes: 0 success, 1 the run failed, 2 a mistake in the user's files or arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from dadstorm import __version__
+from dadstorm.errors import DadstormError
+
+RUN_HELP = """\
+Runs a topology on this machine to the end of its inputs, or until ^C, which drains what is
+under way and stops cleanly. Progress goes to standard error, results to files (or the terminal).
+
+examples:
+  dadstorm run configs/reach.yaml                      each result to out/<operator>.csv
+  dadstorm run wordcount.yaml --out results --sink parquet
+  dadstorm run live.yaml --sink console                rows on the terminal as they come
+  dadstorm run job.yaml --lib ~/my_functions           where CUSTOM functions are found
+  dadstorm run job.yaml --shake-delay 50 --shake-batch 7
+                                                       shake its timing: the output stays the same
+"""
+
+CHECK_HELP = """\
+Validates a topology and prints the plan that would run: operators, slices, replicas, hosts,
+routing, ID bits, warnings. Starts nothing. All mistakes are reported at once.
+
+example:
+  dadstorm check configs/reach.yaml
+"""
+
+SCHEMA_HELP = """\
+Prints the JSON Schema of topology files, for editors that complete and check YAML.
+
+example:
+  dadstorm schema > dadstorm.schema.json
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, dispatch, and turn every error meant for the user into a message and an exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.action(options)
+        return code
+    except DadstormError as error:
+        label = "error" if error.exit_code == 2 else "failed"
+        print(f"{label}: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dadstorm",
+        description="A deterministic, exactly-once stream processor. Describe a topology in YAML, run it, get the same "
+        "bytes every time.",
+        epilog="dadstorm COMMAND --help teaches each command by example.",
+    )
+    parser.add_argument("--version", action="version", version=f"dadstorm {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", "run a topology on this machine", RUN_HELP, _run)
+    run.add_argument("topology", metavar="FILE", help="the topology, in YAML")
+    run.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
+    run.add_argument("--sink", choices=("csv", "jsonl", "parquet", "console"), help="how results are written (default: csv)")
+    run.add_argument("--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated")
+    run.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
+    run.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    run.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0.0, help="hold each message back by up to MS")
+    run.add_argument("--shake-batch", metavar="ROWS", type=int, default=0, help="process at most ROWS at a time")
+    run.add_argument("--shake-seed", metavar="N", type=int, default=0, help="seed of the delays")
+
+    check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
+    check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
+    check.add_argument("--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated")
+
+    _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, brief: str, text: str, action: object
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name, help=brief, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of milliseconds")
+    return value
+
+
+def _run(options: argparse.Namespace) -> int:
+    from dadstorm.wire.control import Shake
+    from puppetmaster.run import Options, run
+
+    shake = Shake(options.shake_delay, max(0, options.shake_batch), options.shake_seed)
+    return run(
+        Options(
+            topology=options.topology,
+            out=options.out,
+            sink=options.sink,
+            libs=tuple(options.lib),
+            runs=options.runs,
+            shake=shake,
+            quiet=options.quiet,
+        )
+    )
+
+
+def _check(options: argparse.Namespace) -> int:
+    from dadstorm import topology
+
+    print(topology.describe(topology.load(options.topology, libs=options.lib)))
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from dadstorm import topology
+
+    print(topology.json_schema())
+    return 0

@@ -1,0 +1,342 @@
+"""The replica process: a thin shell around the ``ReplicaMachine``.
+
+One thread, one loop: take the messages that are there, let the machine work for a few milliseconds, read sources, commit sinks,
+tell the producers what is safe. All decisions are the machine's; the shell owns sockets, files and the clock. The clock decides when
+something happens (a commit, a report, the size of a step), never what comes out.
+
+The process ends when the PuppetMaster says so, when its work fails (after telling why), and at once when its *lifeline*
+closes: a pipe whose other end is held by whoever wants this process to live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+import zmq
+
+from dadstorm import logs
+from dadstorm.core.line import END
+from dadstorm.core.messages import Attach, Peer, Safe, Tiles
+from dadstorm.core.outlet import Send
+from dadstorm.core.replica import Action, ProtocolError, ReplicaMachine, Tell
+from dadstorm.core.slice import Deliver
+from dadstorm.errors import DadstormError, UserError
+from dadstorm.operators import make_kernel
+from dadstorm.plan import Plan
+from dadstorm.sinks import make_sink
+from dadstorm.sinks.base import Sink
+from dadstorm.sources import make_reader
+from dadstorm.sources.base import Reader
+from dadstorm.wire import control
+from dadstorm.wire.codec import Rubbish, decode_rows
+from dadstorm.wire.endpoint import Endpoint, Received
+
+STEP_ROWS_FIRST = 4096
+STEP_ROWS_MAX = 1 << 17
+STEP_MS_GOAL = 20.0
+"""A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
+COMMIT_EVERY_MS = 50.0
+STATS_EVERY_MS = 200.0
+IDLE_MS = 100.0
+"""The longest sleep with nothing to do."""
+POLL_SOURCE_MS = 1.0
+"""How soon to look again at a source that has nothing just now and no file descriptor to wait for."""
+LINGER_MS = 2000
+"""How long the last words of a replica may take to leave."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All that a new replica process needs to know."""
+
+    token: bytes
+    plan: bytes
+    me: Peer
+    master: str
+    bind: str
+    folder: str
+    lifeline: int | None
+    shake: control.Shake
+
+
+class ReplicaProcess:
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._plan = msgspec.msgpack.decode(assignment.plan, type=Plan)
+        self._operator = self._plan.operators[assignment.me.operator]
+        self._endpoint = Endpoint(assignment.token)
+        self._machine: ReplicaMachine | None = None
+        self._readers: dict[int, Reader] = {}
+        self._sinks: dict[int, Sink] = {}
+        self._asked: dict[int, int] = {}
+        """Per slice of a sink: the newest cut whose commit was asked for."""
+        self._directory: tuple[tuple[str, ...], ...] = ()
+        self._early: list[Received] = []
+        self._started = False
+        self._draining = False
+        self._stopping = False
+        self._finished = False
+        self._step_rows = STEP_ROWS_FIRST
+        self._next_commit = 0.0
+        self._next_stats = 0.0
+        self._held: deque[tuple[float, Received]] = deque()
+        self._chance = random.Random(assignment.shake.seed * 1_000_003 + hash_peer(assignment.me))
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Live until told to stop; the exit code."""
+        me, master = self._assignment.me, self._assignment.master
+        linger_ms = 0
+        try:
+            address = self._endpoint.bind(self._assignment.bind)
+            self._endpoint.send(master, control.Hello(me.operator, me.replica, os.getpid(), address))
+            self._build()
+            while not self._stopping:
+                self._turn()
+            return 0
+        except LifelineClosed:
+            return 0
+        except Exception as error:
+            linger_ms = LINGER_MS
+            self._endpoint.send(master, self._last_words(error))
+            return 1
+        finally:
+            for closable in [*self._readers.values(), *self._sinks.values()]:
+                with contextlib.suppress(OSError):
+                    closable.close()
+            self._endpoint.close(linger_ms)
+
+    def _last_words(self, error: Exception) -> control.Failed:
+        me = self._assignment.me
+        if isinstance(error, zmq.ZMQError) and not self._machine:
+            error = UserError(
+                f"operator {self._operator.name}: cannot listen on {self._assignment.bind}: {error.strerror}. "
+                "Choose another address, or leave it out to have one chosen."
+            )
+        if isinstance(error, DadstormError):
+            log.error("failed", error=str(error))
+            return control.Failed(me.operator, me.replica, "user" if isinstance(error, UserError) else "run", str(error))
+        log.error("defect", traceback=traceback.format_exc())
+        return control.Failed(me.operator, me.replica, "defect", traceback.format_exc())
+
+    def _build(self) -> None:
+        self._machine = ReplicaMachine(self._plan, self._assignment.me, lambda op: make_kernel(op, self._plan))
+        for index in self._machine.sinks:
+            self._sinks[index] = make_sink(self._operator, self._plan, say=self._say)
+            self._asked[index] = 0
+
+    def _say(self, text: str) -> None:
+        self._endpoint.send(self._assignment.master, control.Said(self._assignment.me.operator, text))
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """One round: messages, work, sources, commits, reports."""
+        machine = self._require_machine()
+        lifeline = self._assignment.lifeline
+        fds = [fd for reader in self._readers.values() for fd in reader.wake_fds()]
+        self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
+        received, woke = self._endpoint.receive(self._patience_ms(machine))
+        if lifeline in woke:
+            raise LifelineClosed
+        for item in self._shaken(received):
+            self._on_message(machine, item)
+        if self._started:
+            self._work(machine)
+            self._read(machine)
+            self._commit(machine)
+        self._do(machine.announce())
+        self._report(machine)
+
+    def _patience_ms(self, machine: ReplicaMachine) -> float:
+        """How long to wait for messages: not at all while there is work."""
+        if self._held:
+            return POLL_SOURCE_MS
+        if not self._started:
+            return IDLE_MS
+        if machine.has_work():
+            return 0
+        patience = IDLE_MS
+        if any(sink.committed < self._asked[i] or machine.sinks[i].done > self._asked[i] for i, sink in self._sinks.items()):
+            patience = max(0.0, self._next_commit - now_ms())
+        for index, reader in self._readers.items():
+            if machine.sources[index].room[0]:
+                patience = min(patience, self._plan.flush_every_ms if reader.wake_fds() else self._source_patience_ms)
+        return patience
+
+    _source_patience_ms = 0.0
+
+    def _shaken(self, received: list[Received]) -> Iterable[Received]:
+        """Messages as they came, or, when the run is to be shaken, each held back by a random time, order kept."""
+        delay_ms = self._assignment.shake.delay_ms
+        if not delay_ms:
+            return received
+        now = now_ms()
+        for item in received:
+            release = now + self._chance.random() * delay_ms
+            self._held.append((max(release, self._held[-1][0]) if self._held else release, item))
+        due = []
+        while self._held and self._held[0][0] <= now:
+            due.append(self._held.popleft()[1])
+        return due
+
+    def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
+        message = received.message
+        if isinstance(message, Tiles | Attach | Safe):
+            if not self._directory:
+                self._early.append(received)
+                return
+            self._on_peer(machine, message, received)
+        elif isinstance(message, control.Directory):
+            self._directory = message.addresses
+            self._do(machine.attach())
+            early, self._early = self._early, []
+            for item in early:
+                self._on_message(machine, item)
+        elif isinstance(message, control.Start):
+            self._start(machine)
+        elif isinstance(message, control.Drain):
+            self._draining = True
+            for reader in self._readers.values():
+                reader.drain()
+        elif isinstance(message, control.Stop):
+            self._stopping = True
+        else:
+            self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
+
+    def _on_peer(self, machine: ReplicaMachine, message: Tiles | Attach | Safe, received: Received) -> None:
+        try:
+            rows = None
+            if received.body is not None:
+                rows = decode_rows(received.body, self._plan.input_schema(self._operator))
+            actions = machine.handle(message, rows)
+        except (ProtocolError, Rubbish, IndexError) as error:
+            self._endpoint.drop(str(error))
+        else:
+            self._do(actions)
+
+    def _start(self, machine: ReplicaMachine) -> None:
+        if self._started:
+            return
+        self._started = True
+        for index in machine.sources:
+            reader = make_reader(self._operator, self._plan, index, run_dir=self._assignment.folder)
+            self._readers[index] = reader
+            if self._draining:
+                reader.drain()
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def _work(self, machine: ReplicaMachine) -> None:
+        """Steps until about STEP_MS_GOAL is used up; a step that takes long makes the next ones smaller."""
+        begun = now_ms()
+        batch_max = self._assignment.shake.batch_max
+        while machine.has_work():
+            rows = min(self._step_rows, batch_max) if batch_max else self._step_rows
+            step_begun = now_ms()
+            self._do(machine.work(rows))
+            now = now_ms()
+            if now - step_begun > 2 * STEP_MS_GOAL:
+                self._step_rows = max(1, self._step_rows // 2)
+            elif now - step_begun < STEP_MS_GOAL / 2:
+                self._step_rows = min(STEP_ROWS_MAX, self._step_rows * 2)
+            if now - begun > STEP_MS_GOAL:
+                return
+
+    def _read(self, machine: ReplicaMachine) -> None:
+        moved = False
+        for index, reader in self._readers.items():
+            source = machine.sources[index]
+            rows_max, bytes_max = source.room
+            if not rows_max:
+                continue
+            batch_max = self._assignment.shake.batch_max
+            before = source.done
+            records = reader.read(min(rows_max, batch_max or STEP_ROWS_MAX), bytes_max)
+            self._do(source.records(records.rows, records.hi, records.dead))
+            moved = moved or (source.done > before and len(records.rows) > 0)
+        self._source_patience_ms = 0.0 if moved else POLL_SOURCE_MS
+
+    def _commit(self, machine: ReplicaMachine) -> None:
+        """Ask sinks to commit now and then and at the end; learn what they have committed."""
+        now = now_ms()
+        for index, sink in self._sinks.items():
+            done = machine.sinks[index].done
+            if done > self._asked[index] and (now >= self._next_commit or done == END):
+                sink.commit(done)
+                self._asked[index] = done
+                self._next_commit = now + COMMIT_EVERY_MS
+            machine.sinks[index].committed(sink.committed)
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._endpoint.send(self._address(action.to), action.message, action.rows)
+            elif isinstance(action, Tell):
+                self._endpoint.send(self._address(action.to), action.message)
+            elif isinstance(action, Deliver):
+                if len(action.rows):
+                    self._sinks[action.slice].write(action.rows)
+
+    def _address(self, peer: Peer) -> str:
+        return self._directory[peer.operator][peer.replica]
+
+    def _report(self, machine: ReplicaMachine) -> None:
+        me, now = self._assignment.me, now_ms()
+        done = self._started and machine.finished and not self._finished
+        if not done and now < self._next_stats:
+            return
+        self._next_stats = now + STATS_EVERY_MS
+        progress = machine.progress
+        stats = control.Stats(
+            me.operator,
+            me.replica,
+            rows_in=progress.rows_in,
+            rows_out=progress.rows_out,
+            queued=progress.queued,
+            frontier=progress.frontier,
+            safe=progress.safe,
+            dropped=self._endpoint.dropped,
+            memory_kb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        )
+        self._endpoint.send(self._assignment.master, stats)
+        if done:
+            self._finished = True
+            self._endpoint.send(self._assignment.master, control.Finished(me.operator, me.replica))
+
+    def _require_machine(self) -> ReplicaMachine:
+        assert self._machine is not None, "the machine is built before the first turn"
+        return self._machine
+
+
+class LifelineClosed(Exception):
+    """Whoever wanted this process to live is gone."""
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def hash_peer(peer: Peer) -> int:
+    """A number that differs between replicas, for seeding what shakes them."""
+    return peer.operator * 4099 + peer.replica
+
+
+def main(assignment: Assignment) -> int:
+    """What a freshly forked process runs."""
+    plan_name = f"{assignment.me.operator}.{assignment.me.replica}"
+    logs.configure(process=f"replica {plan_name}", file=os.path.join(assignment.folder, f"replica-{plan_name}.log"))
+    return ReplicaProcess(assignment).run()

@@ -1,0 +1,199 @@
+"""The warm process from which replicas are forked.
+
+Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The zygote is
+that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so that a fork of
+it is safe. It does three things: fork a replica when the PCS asks, tell the PCS when one ends (it is their
+parent, so it knows at once), and, when the PCS is gone or says so, end them all.
+
+Requests and reports are msgpack behind a length, over one socket pair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from dadstorm import replica
+from dadstorm.core.messages import Peer
+from dadstorm.wire import control
+
+_LENGTH = struct.Struct("<I")
+REQUEST_BYTES_MAX = 64 << 20
+
+
+class Fork(msgspec.Struct, tag="fork", frozen=True):
+    """PCS → zygote: fork a replica."""
+
+    token: bytes
+    plan: bytes
+    operator: int
+    replica: int
+    master: str
+    bind: str
+    folder: str
+    shake: control.Shake
+
+
+class Forked(msgspec.Struct, tag="forked", frozen=True):
+    operator: int
+    replica: int
+    pid: int
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """Zygote → PCS: a replica has ended; a negative status is the signal that ended it."""
+
+    operator: int
+    replica: int
+    pid: int
+    status: int
+
+
+Report = Forked | Ended
+
+
+class Line:
+    """Messages over one end of a socket pair."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._pending = bytearray()
+
+    def send(self, message: Fork | Report) -> None:
+        payload = msgspec.msgpack.encode(message)
+        self.sock.sendall(_LENGTH.pack(len(payload)) + payload)
+
+    def receive(self) -> Iterator[bytes]:
+        """The whole messages that have arrived; EOFError when the other end is closed."""
+        chunk = self.sock.recv(1 << 20)
+        if not chunk:
+            raise EOFError
+        self._pending += chunk
+        while len(self._pending) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._pending)
+            if len(self._pending) < _LENGTH.size + length:
+                return
+            payload = bytes(self._pending[_LENGTH.size : _LENGTH.size + length])
+            del self._pending[: _LENGTH.size + length]
+            yield payload
+
+
+def start(lifeline: int | None) -> tuple[int, Line]:
+    """Fork the zygote off this process, which must not have threads or sockets yet: its pid and the line to it."""
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, Line(ours)
+    ours.close()
+    status = 1
+    try:
+        Zygote(Line(theirs), lifeline).run()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+class Zygote:
+    def __init__(self, line: Line, lifeline: int | None) -> None:
+        self._line = line
+        self._lifeline = lifeline
+        self._children: dict[int, Peer] = {}
+
+    def run(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_read, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        watched = [self._line.sock.fileno(), wake_read]
+        if self._lifeline is not None:
+            watched.append(self._lifeline)
+        try:
+            while True:
+                ready, _, _ = select.select(watched, [], [])
+                if self._lifeline in ready:
+                    return
+                if wake_read in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(wake_read, 4096)
+                    self._reap()
+                if self._line.sock.fileno() in ready:
+                    for payload in self._line.receive():
+                        self._fork(msgspec.msgpack.decode(payload, type=Fork))
+        except (EOFError, BrokenPipeError, ConnectionError):
+            pass
+        finally:
+            self._end_all()
+
+    def _fork(self, request: Fork) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._become_replica(request)
+        peer = Peer(request.operator, request.replica)
+        self._children[pid] = peer
+        self._line.send(Forked(peer.operator, peer.replica, pid))
+
+    def _become_replica(self, request: Fork) -> None:
+        """In the child: put everything of the zygote's aside and live as a replica; never returns."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            self._line.sock.close()
+            _redirect(os.path.join(request.folder, f"output-{request.operator}.{request.replica}.txt"))
+            assignment = replica.Assignment(
+                token=request.token,
+                plan=request.plan,
+                me=Peer(request.operator, request.replica),
+                master=request.master,
+                bind=request.bind,
+                folder=request.folder,
+                lifeline=self._lifeline,
+                shake=request.shake,
+            )
+            status = replica.main(assignment)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            peer = self._children.pop(pid)
+            self._line.send(Ended(peer.operator, peer.replica, pid, os.waitstatus_to_exitcode(status)))
+
+    def _end_all(self) -> None:
+        for pid in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in self._children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _redirect(path: str) -> None:
+    """Standard input is empty; what a user's function prints goes to a file of the run."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.close(null)
+    os.close(out)

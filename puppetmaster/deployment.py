@@ -1,0 +1,210 @@
+"""A deployment: one run of one plan, from the first spawn to the last goodbye.
+
+The PuppetMaster's half of the control plane. It asks the PCSs for replicas, waits until all have said where they listen, hands
+everybody the directory and says Start. From then on it only listens: data flows between the replicas without it. The deployment
+is over when every replica has said that it is finished, when one has failed, or when one has died that should not have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from dadstorm.core.messages import Peer
+from dadstorm.errors import DadstormError, RunFailed, UserError
+from dadstorm.plan import Plan
+from dadstorm.wire import control
+from dadstorm.wire.endpoint import Endpoint
+
+SPAWN_PATIENCE_S = 30.0
+"""How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
+GOODBYE_PATIENCE_S = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Replica:
+    """What the PuppetMaster knows about one replica."""
+
+    pid: int | None = None
+    address: str | None = None
+    stats: control.Stats | None = None
+    finished: bool = False
+    alive: bool = False
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The state of a run at a glance."""
+
+    alive: int
+    replicas: int
+    rows_read: int
+    rows_written: int
+    frontier: int
+    memory_mb: float
+
+
+@dataclass(slots=True)
+class Deployment:
+    plan: Plan
+    endpoint: Endpoint
+    pcs: str
+    folder: str
+    say: Callable[[str], None]
+    shake: control.Shake
+    address: str = ""
+    replicas: dict[Peer, Replica] = field(default_factory=dict)
+    _ending: bool = False
+
+    def deploy(self) -> None:
+        """Bring every replica up and introduce them to each other; they wait for ``start``."""
+        encoded = msgspec.msgpack.encode(self.plan)
+        for index, operator in enumerate(self.plan.operators):
+            for number in range(len(operator.replicas)):
+                self.replicas[Peer(index, number)] = Replica()
+                self.endpoint.send(
+                    self.pcs, control.Spawn(encoded, index, number, self.address, self.folder, self.shake)
+                )
+        deadline = time.monotonic() + SPAWN_PATIENCE_S
+        while any(replica.address is None for replica in self.replicas.values()):
+            if time.monotonic() > deadline:
+                missing = [self.name(peer) for peer, replica in self.replicas.items() if replica.address is None]
+                raise RunFailed(
+                    f"{', '.join(missing)} did not come up within {SPAWN_PATIENCE_S:.0f} s; see the logs in {self.folder}"
+                )
+            self.listen(100)
+        addresses = tuple(
+            tuple(self.replicas[Peer(index, number)].address or "" for number in range(len(operator.replicas)))
+            for index, operator in enumerate(self.plan.operators)
+        )
+        self.tell_all(control.Directory(addresses))
+
+    def tell_all(self, message: control.Message) -> None:
+        for replica in self.replicas.values():
+            if replica.address is not None:
+                self.endpoint.send(replica.address, message)
+
+    def start(self) -> None:
+        log.info("start")
+        self.tell_all(control.Start())
+
+    def drain(self) -> None:
+        """Ask the sources to end their streams; everything that is under way comes out."""
+        log.info("drain")
+        self.tell_all(control.Drain())
+
+    def listen(self, timeout_ms: float) -> None:
+        """Take in what has been reported; raises what a replica could not cope with."""
+        received, _ = self.endpoint.receive(timeout_ms)
+        failure: DadstormError | None = None
+        for item in received:
+            try:
+                self._on_message(item.message)
+            except DadstormError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _on_message(self, message: control.Message) -> None:
+        if isinstance(message, control.Said):
+            self.say(message.text)
+            return
+        if not isinstance(
+            message,
+            control.Hello
+            | control.Stats
+            | control.Finished
+            | control.Failed
+            | control.Spawned
+            | control.Refused
+            | control.Died,
+        ):
+            self.endpoint.drop(f"a {type(message).__name__} is not for the PuppetMaster")
+            return
+        peer = Peer(message.operator, message.replica)
+        replica = self.replicas.get(peer)
+        if replica is None:
+            self.endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
+            return
+        self._on_replica(peer, replica, message)
+
+    def _on_replica(self, peer: Peer, replica: Replica, message: control.Message) -> None:
+        if isinstance(message, control.Hello):
+            replica.address, replica.pid, replica.alive = message.address, message.pid, True
+            log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
+        elif isinstance(message, control.Stats):
+            replica.stats = message
+        elif isinstance(message, control.Finished):
+            replica.finished = True
+            log.info("replica finished", replica=self.name(peer))
+        elif isinstance(message, control.Spawned):
+            replica.pid, replica.alive = message.pid, True
+        elif isinstance(message, control.Refused):
+            raise UserError(f"the PCS at {self.pcs} refused {self.name(peer)}: {message.reason}")
+        elif isinstance(message, control.Failed):
+            log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
+            raise self._failure(peer, message)
+        elif isinstance(message, control.Died):
+            replica.alive = False
+            if not self._ending and message.status != 1:
+                how = f"signal {-message.status}" if message.status < 0 else f"exit code {message.status}"
+                raise RunFailed(f"{self.name(peer)} (process {message.pid}) died: {how}; see the logs in {self.folder}")
+
+    def _failure(self, peer: Peer, message: control.Failed) -> DadstormError:
+        if message.fault == "user":
+            return UserError(message.text)
+        if message.fault == "run":
+            return RunFailed(message.text)
+        return RunFailed(
+            f"{self.name(peer)} stopped because of a defect in DADSTORM; please report it with this:\n{message.text}"
+        )
+
+    def name(self, peer: Peer) -> str:
+        return f"{self.plan.operators[peer.operator].name} replica {peer.replica}"
+
+    @property
+    def finished(self) -> bool:
+        return all(replica.finished for replica in self.replicas.values())
+
+    def end(self) -> None:
+        """Stop every replica and the PCS."""
+        self._ending = True
+        self.tell_all(control.Stop())
+        deadline = time.monotonic() + GOODBYE_PATIENCE_S
+        while any(replica.alive for replica in self.replicas.values()) and time.monotonic() < deadline:
+            try:
+                self.listen(50)
+            except DadstormError as error:
+                log.warning("while ending", error=str(error))
+        self.endpoint.send(self.pcs, control.Shutdown())
+
+    def look(self) -> Snapshot:
+        """Where the run stands."""
+        operators = self.plan.operators
+        stats = [replica.stats for replica in self.replicas.values() if replica.stats is not None]
+        return Snapshot(
+            alive=sum(replica.alive for replica in self.replicas.values()),
+            replicas=len(self.replicas),
+            rows_read=sum(s.rows_out for s in stats if operators[s.operator].kind == "source"),
+            rows_written=sum(s.rows_out for s in stats if operators[s.operator].kind == "sink"),
+            frontier=min((s.frontier for s in stats if operators[s.operator].kind == "sink"), default=0),
+            memory_mb=sum(s.memory_kb for s in stats) / 1024,
+        )
+
+
+def finished_rows(deployment: Deployment) -> dict[str, int]:
+    """Rows per sink, by name."""
+    rows: dict[str, int] = {}
+    for peer, replica in deployment.replicas.items():
+        operator = deployment.plan.operators[peer.operator]
+        if operator.kind == "sink":
+            rows[operator.name] = rows.get(operator.name, 0) + (replica.stats.rows_out if replica.stats else 0)
+    return rows
+
+
