@@ -2,8 +2,8 @@
 
 ``load`` turns the ``module.name`` of a topology into the object it names. Folders are searched before the ordinary
 import path, as Python does for the folder of a script; they stay on the path afterwards, because a function may import
-its helpers when it is called. A user's file may not carry the name of a module of Python's own or of one that is already
-in use by somebody else: which of the two wins would depend on who imported first.
+its helpers when it is called. A user's file may not carry the name of a module of Python's own or of one that is
+already in use by somebody else: which of the two wins would depend on who imported first.
 
 Everything that can go wrong here is a mistake in the user's files: ``UserError``, with the user's own file and line.
 """
@@ -29,7 +29,7 @@ _IMPORTER = os.path.dirname(os.path.abspath(importlib.__file__)) + os.sep
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
 
 _loaded: dict[str, tuple[str, int, int]] = {}
-"""Top-level user modules imported so far, with file, time of change and size: so another or an edited one is noticed."""
+"""Top-level user modules imported so far, with file, time of change and size: another or an edited one is noticed."""
 
 
 def load(reference: str, folders: Sequence[str]) -> object:
