@@ -1,8 +1,11 @@
 """What every sink offers: rows in ID order, committed at cuts.
 
-A sink gets each row once, in ID order. ``commit(cut)`` asks that all rows below the cut become part of the output for good;
-the sink may take its time (Spark does), and ``committed`` tells the newest cut that is. What a sink has written is a pure
-function of the rows, never of how they were batched or when commits came: two runs leave the same bytes.
+A sink gets each row once, in ID order. ``commit(cut)`` asks that all rows below the cut become part of the output for
+good; the sink may take its time (Spark does), and ``committed`` tells the newest cut that is. What a sink has written
+is a pure function of the rows, never of how they were batched or when commits came: two runs leave the same bytes.
+
+Whoever writes splits at the cut: ``write`` the rows below it, ``commit`` it, go on with the rows from it. A sink that
+had rows from above the cut already would have to remember where each of them begins.
 
 To resume, a sink is made anew with the ``mark`` of a committed cut and discards whatever it had written beyond it.
 """
@@ -23,7 +26,8 @@ class Sink(Protocol):
         ...
 
     def commit(self, cut: int) -> None:
-        """Begin to make everything below ``cut`` permanent. All rows below it have been written; END means: complete."""
+        """Begin to make everything below ``cut`` permanent. All rows below it have been written and
+        none from it on; END means: complete."""
         ...
 
     @property

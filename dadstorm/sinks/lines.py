@@ -1,0 +1,87 @@
+"""CSV and JSON lines: one file that only grows.
+
+A commit hands everything to the operating system and remembers the length; to resume is to cut the file back to that
+length. So whatever a dying process had written beyond its last commit is gone before the next byte is added.
+The file is synced to the disk at the end, and at every commit if the sink says ``fsync``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dadstorm.core.line import END
+from dadstorm.core.rows import Rows
+from dadstorm.errors import RunFailed
+from dadstorm.plan import Operator
+from dadstorm.sinks.base import Mark
+from dadstorm.sinks.disk import close_quietly, ensure_folder, sync, sync_folder, told
+from dadstorm.sinks.rows_out import Progress, Shape, pieces
+from dadstorm.sinks.text import csv_lines, json_lines
+
+_BUFFER_BYTES = 1 << 16
+"""Small writes (a trickle of rows) gather here; large ones go straight through."""
+
+
+class LineSink:
+    """Rows as lines of one file. A file of an earlier run is replaced, unless ``mark`` says to go on with it."""
+
+    def __init__(self, operator: Operator, *, mark: Mark | None, cut: int) -> None:
+        self._name = operator.name
+        self._path: str = operator.params["path"]
+        self._lines = csv_lines if operator.params["format"] == "csv" else json_lines
+        self._fsync = bool(operator.params.get("fsync"))
+        self._shape = Shape(operator)
+        self._progress = Progress(operator, cut)
+        self._bytes = self._bytes_committed = 0 if mark is None else int(mark["bytes"])
+        with told(self._name, self._path):
+            if mark is not None:
+                self._check_length()
+            else:
+                ensure_folder(os.path.dirname(self._path) or ".")
+            self._file = open(self._path, "wb" if mark is None else "r+b", buffering=_BUFFER_BYTES)  # noqa: SIM115
+            if mark is not None:
+                self._file.truncate(self._bytes)
+                self._file.seek(self._bytes)
+
+    def _check_length(self) -> None:
+        try:
+            found = os.stat(self._path).st_size
+        except FileNotFoundError:
+            found = None
+        if found is None or found < self._bytes:
+            there = "no such file" if found is None else f"{found} bytes"
+            raise RunFailed(
+                f"sink {self._name}: cannot go on with {self._path}: expected at least the {self._bytes} bytes that "
+                f"were committed, found {there}; put the file back as the last run left it, or start from the beginning"
+            )
+
+    def write(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        self._progress.wrote(rows)
+        for piece in pieces(self._shape.batch(rows)):
+            text = self._lines(piece)
+            with told(self._name, self._path):
+                self._file.write(text)
+            self._bytes += text.size
+
+    def commit(self, cut: int) -> None:
+        self._progress.check(cut)
+        with told(self._name, self._path):
+            self._file.flush()
+            if self._fsync or cut == END:
+                sync(self._file)
+            if cut == END:
+                sync_folder(os.path.dirname(self._path) or ".")
+        self._progress.commit(cut)
+        self._bytes_committed = self._bytes
+
+    @property
+    def committed(self) -> int:
+        return self._progress.committed
+
+    def mark(self) -> Mark:
+        return {"bytes": self._bytes_committed}
+
+    def close(self) -> None:
+        close_quietly(self._file)
