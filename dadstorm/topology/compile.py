@@ -1,0 +1,156 @@
+"""A topology file compiled to the plan that runs; all its mistakes at once if it has any.
+
+The steps, each of which goes on with what the one before could make of the file: the document, the settings and hosts,
+the names, sources, who reads whom, the operators from producers to consumers, sinks, ID bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from dadstorm.errors import UserError
+from dadstorm.plan import Plan
+from dadstorm.topology import bits, document, operators, settings, shapes, sinks
+from dadstorm.topology.context import Context, Draft, mapping
+from dadstorm.topology.document import Entry, Node, Text, found
+from dadstorm.topology.graph import ordered
+from dadstorm.topology.report import Report, listed, nearest
+from dadstorm.topology.sources import source
+
+OPERATORS_MAX = 1000
+"""More vertices than this is a program that writes topologies gone wrong."""
+
+
+def load(path: str, *, libs: Sequence[str] = (), sink: str | None = None, out: str | None = None) -> Plan:
+    """Compile a topology.
+
+    ``libs``: further folders for CUSTOM modules. ``sink``: a format in which every terminal operator is written to
+    ``out`` in place of the topology's own sinks. Raises UserError with every mistake found."""
+    path = os.fspath(path)
+    report = Report(path)
+    _check_arguments(report, libs, sink, out)
+    root = document.read(path, report)
+    if root is None:
+        report.close()
+        raise UserError(f"{path}: no topology")
+    top = shapes.Section(report, root, "topology", shapes.TOPOLOGY)
+    chosen = settings.read(report, top, path)
+    ctx = Context(
+        report,
+        base=os.path.dirname(os.path.abspath(path)),
+        out=os.path.abspath("out" if out is None else out),
+        libs=tuple(os.path.abspath(lib) for lib in libs),
+        window_bytes=chosen.window_bytes,
+        seed=chosen.seed,
+    )
+    if node := top.get("hosts"):
+        ctx.hosts = settings.hosts(report, mapping(report, node, "hosts"))
+    drafts = _drafts(ctx, top, sink)
+    report.close()
+    finished = bits.operators(ctx, drafts)
+    report.close()
+    return Plan(
+        chosen.name, finished, chosen.semantics, chosen.window_rows, chosen.window_bytes, chosen.snapshot_every_ms,
+        chosen.flush_every_ms, chosen.span, chosen.seed, chosen.logging, ctx.base, ctx.libs, report.warnings,
+    )  # fmt: skip
+
+
+def _check_arguments(report: Report, libs: Sequence[str], sink: str | None, out: str | None) -> None:
+    if sink is not None and sink not in shapes.SINKS:
+        report.mistake(None, f'--sink: found "{sink}"; expected {listed(shapes.SINKS)}{nearest(sink, shapes.SINKS)}')
+    for lib in libs:
+        if not os.path.isdir(lib):
+            report.mistake(None, f"--lib: no such folder: {lib}{document.nearest_file(os.path.normpath(lib))}")
+    folder = os.path.abspath("out" if out is None else out)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        report.mistake(None, f"--out: {folder} is not a folder; expected where outputs can be written")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        report.mistake(None, f"--out: no permission to write in {folder}")
+
+
+def _drafts(ctx: Context, top: shapes.Section, form: str | None) -> list[Draft]:
+    """Every source, operator and sink, compiled but for the ID bits, producers first."""
+    report = ctx.report
+    seen: dict[str, Text] = {}
+    drafts = _section(ctx, top, "sources", source, seen)
+    drafts += _section(ctx, top, "operators", operators.declare, seen)
+    if top.get("sources") is None:
+        report.mistake(top.place, "sources is missing; expected at least one source")
+    if form is None:
+        drafts += _section(ctx, top, "sinks", sinks.sink, seen)
+    if len(drafts) > OPERATORS_MAX:
+        report.mistake(top.place, f"found {len(drafts)} sources, operators and sinks; expected at most {OPERATORS_MAX}")
+        return []
+    drafts = ordered(ctx, drafts)
+    by_name = {draft.name: draft for draft in drafts}
+    for draft in drafts:
+        if draft.kind == "sink":
+            draft.fields = operators.joint_fields(ctx, draft, by_name)
+        elif draft.kind != "source":
+            operators.settle(ctx, draft, operators.joint_fields(ctx, draft, by_name))
+    return _with_ends(ctx, top, drafts, form)
+
+
+def _section(
+    ctx: Context, top: shapes.Section, key: str, make: Callable[[Context, Text, Node], Draft], seen: dict[str, Text]
+) -> list[Draft]:
+    """What one of the three sections holds, names checked over all of them."""
+    node = top.get(key)
+    drafts = []
+    for entry in mapping(ctx.report, node, key).entries.values() if node else ():
+        if _is_free(ctx.report, entry, key, seen):
+            seen[entry.key.text.lower()] = entry.key
+            drafts.append(make(ctx, entry.key, entry.value))
+    return drafts
+
+
+def _is_free(report: Report, entry: Entry, key: str, seen: dict[str, Text]) -> bool:
+    """Whether a name is nobody else's yet. Names that differ in case only would be one file on some systems."""
+    name = entry.key
+    if not settings.NAME.match(name.text):
+        rule = "expected letters, digits, _ and -, no digit first"
+        report.mistake(name.place, f"{key}: found {found(name)} as a name; {rule}")
+    other = seen.get(name.text.lower())
+    if other is None:
+        return True
+    same = "is already" if other.text == name.text else f'differs in case only from "{other.text}"'
+    report.mistake(name.place, f'{key}: duplicate name "{name.text}": it {same} in line {other.place.line}; rename one')
+    return False
+
+
+def _with_ends(ctx: Context, top: shapes.Section, drafts: list[Draft], form: str | None) -> list[Draft]:
+    """Sinks for terminal operators and for dead letters; sources that nobody reads are left out."""
+    report = ctx.report
+    read = {reading.operator for draft in drafts for reading in draft.readings}
+    kept = []
+    for draft in drafts:
+        if draft.kind == "source" and draft.name not in read:
+            report.warn(draft.place, f"nobody reads {draft.what}; it is left out")
+        else:
+            kept.append(draft)
+    if not kept and not report.broken:
+        report.mistake(top.place, "nothing to run: no operator reads a source")
+    explicit = any(draft.kind == "sink" for draft in kept)
+    ends: list[Draft] = []
+    for draft in kept:
+        if draft.kind in ("source", "sink") or draft.name in read:
+            continue
+        if explicit:
+            report.warn(draft.place, f"nobody reads {draft.what}; its tuples are dropped")
+        elif form is None or form in shapes.SINKS:
+            ends.append(sinks.terminal(ctx, draft, form or "csv"))
+    ends += [sinks.dead_letters(ctx, draft) for draft in kept if draft.on_error == "dead-letter"]
+    _check_overwriting(ctx, kept + ends)
+    return kept + ends
+
+
+def _check_overwriting(ctx: Context, drafts: list[Draft]) -> None:
+    """No sink writes what a source reads."""
+    inputs = {path: draft for draft in drafts for path in draft.params.get("paths", ())}
+    for draft in drafts:
+        path = draft.params.get("path") if draft.kind == "sink" else None
+        if path in inputs:
+            ctx.report.mistake(draft.place, f"{draft.what} would overwrite {path}, which {inputs[path].what} reads")

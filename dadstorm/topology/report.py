@@ -1,0 +1,72 @@
+"""Collecting mistakes: everything that is wrong in a topology is told at once.
+
+A check that fails writes its mistake here and the compiler goes on with what is left; what depends on the broken part
+is then not checked, so that one mistake gives one message. ``close`` raises them all, in the order of the file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dadstorm.errors import Mistake, UserError
+
+MISTAKES_MAX = 100
+"""A file with more mistakes than this is not a topology gone wrong but something else; nobody reads on."""
+
+
+class Place(NamedTuple):
+    """A position in the topology file; both numbers count from 1."""
+
+    line: int
+    column: int
+
+
+class Report:
+    """The mistakes and warnings about one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._mistakes: list[Mistake] = []
+        self._warnings: list[tuple[Place, str]] = []
+
+    def mistake(self, place: Place | None, message: str) -> None:
+        found = Mistake(message, self.file, *place) if place else Mistake(message)
+        if found not in self._mistakes:
+            self._mistakes.append(found)
+
+    def warn(self, place: Place, message: str) -> None:
+        self._warnings.append((place, message))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        ordered = sorted(self._warnings, key=lambda warning: warning[0])
+        return tuple(f"{self.file}:{place.line}:{place.column}: {message}" for place, message in ordered)
+
+    @property
+    def broken(self) -> bool:
+        return bool(self._mistakes)
+
+    def close(self) -> None:
+        """Raise what was collected, if anything was."""
+        if not self._mistakes:
+            return
+        ordered = sorted(self._mistakes, key=lambda mistake: (mistake.line or 0, mistake.column or 0))
+        left = len(ordered) - MISTAKES_MAX
+        if left > 0:
+            ordered = [*ordered[:MISTAKES_MAX], Mistake(f"and {left} more mistakes", self.file)]
+        raise UserError(*ordered)
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """``; did you mean "x"?`` for the option that is spelt most like the word, whatever the case; else nothing."""
+    by_lower = {option.lower(): option for option in options}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
+
+
+def listed(options: Iterable[str]) -> str:
+    """``a, b or c``"""
+    *most, last = options
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,111 @@
+"""What holds for a topology as a whole: name, semantics, window, intervals, hosts."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from dadstorm.plan import LoggingLevel, Semantics
+from dadstorm.topology import values
+from dadstorm.topology.document import Mapping, Node, Text, found
+from dadstorm.topology.placement import PCS_PORT, endpoint, join
+from dadstorm.topology.report import Report
+from dadstorm.topology.shapes import WINDOW, Section
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+
+WINDOW_ROWS_MIN, WINDOW_ROWS_MAX = 2, 1 << 40
+"""A snapshot's stride is at most half the window, so a window holds at least two."""
+
+WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 4 << 10, 64 << 30
+SPAN_MAX = 1 << 40
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Settings:
+    name: str
+    semantics: Semantics = "exactly-once"
+    window_rows: int = 1 << 18
+    window_bytes: int = 64 << 20
+    snapshot_every_ms: int = 1000
+    flush_every_ms: int = 100
+    span: int = 1 << 16
+    seed: int = 0
+    logging: LoggingLevel = "light"
+
+
+def read(report: Report, section: Section, path: str) -> Settings:
+    """The settings, defaults where nothing (right) is said."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    settings = Settings(re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "topology")
+    if node := section.get("name"):
+        settings.name = _name(report, node) or settings.name
+    if node := section.get("semantics"):
+        chosen = values.choice(report, node, "semantics", get_args(Semantics))
+        settings.semantics = cast(Semantics, chosen or settings.semantics)
+    if node := section.get("logging"):
+        chosen = values.choice(report, node, "logging", get_args(LoggingLevel))
+        settings.logging = cast(LoggingLevel, chosen or settings.logging)
+    if node := section.get("window"):
+        _window(report, node, settings)
+    if node := section.get("snapshot_every"):
+        every = values.duration_ms(report, node, "snapshot_every", 1, HOUR_MS)
+        settings.snapshot_every_ms = every or settings.snapshot_every_ms
+    if node := section.get("flush_every"):
+        every = values.duration_ms(report, node, "flush_every", 1, HOUR_MS)
+        settings.flush_every_ms = every or settings.flush_every_ms
+    if node := section.get("span"):
+        settings.span = _span(report, node) or settings.span
+    if node := section.get("seed"):
+        settings.seed = values.integer(report, node, "seed", 0, values.INT64_MAX) or 0
+    return settings
+
+
+def _name(report: Report, node: Node) -> str | None:
+    name = values.text(report, node, "name")
+    if name is not None and not NAME.match(name):
+        report.mistake(node.place, f"name: found {found(node)}; expected letters, digits, _ and -, no digit first")
+        return None
+    return name
+
+
+def _window(report: Report, node: Node, settings: Settings) -> None:
+    rows: Node | None = node
+    size: Node | None = None
+    if isinstance(node, Mapping):
+        section = Section(report, node, "window", WINDOW)
+        rows, size = section.get("rows"), section.get("bytes")
+    if rows is not None:
+        count = values.integer(report, rows, "window", WINDOW_ROWS_MIN, WINDOW_ROWS_MAX)
+        settings.window_rows = count or settings.window_rows
+    if size is not None:
+        amount = values.size_bytes(report, size, "window: bytes", WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+        settings.window_bytes = amount or settings.window_bytes
+
+
+def _span(report: Report, node: Node) -> int | None:
+    span = values.integer(report, node, "span", 1, SPAN_MAX)
+    if span is not None and span & (span - 1):
+        below = 1 << (span.bit_length() - 1)
+        report.mistake(node.place, f"span: found {span}; expected a power of two such as {below} or {below * 2}")
+        return None
+    return span
+
+
+def hosts(report: Report, node: Mapping) -> dict[str, str]:
+    """Host names and where their PCS listens."""
+    known: dict[str, str] = {}
+    for name, entry in node.entries.items():
+        what = f'host "{name}"'
+        if not NAME.match(name):
+            report.mistake(entry.key.place, f"{what}: expected a name of letters, digits, _ and -, no digit first")
+        value = values.text(report, entry.value, what)
+        if value is None:
+            continue
+        assert isinstance(entry.value, Text)
+        parts = endpoint(report, entry.value, value, what, PCS_PORT, "HOST or HOST:PORT, such as 10.0.0.1:10000")
+        known[name] = join(*(parts or ("localhost", PCS_PORT)))
+    return known

@@ -1,0 +1,117 @@
+"""What each part of a topology may hold: the keys, and nothing else about them.
+
+The tables here are the one place that knows which keys there are; the JSON Schema for editors is tested against them.
+``Section`` is a mapping read through such a table: keys that are not in it are mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as AnyMapping
+from collections.abc import Sequence
+
+from dadstorm.topology.document import Mapping, Node, Text, found
+from dadstorm.topology.report import Place, Report, listed, nearest
+
+TOPOLOGY = (
+    "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
+    "logging", "hosts",
+)  # fmt: skip
+WINDOW = ("rows", "bytes")
+
+_PLACED = ("on", "address")
+_REPLICATED = ("replicas", "slices", *_PLACED)
+
+SOURCES: dict[str, tuple[str, ...]] = {
+    "csv": ("fields", "header", "delimiter", "comment", "record_max", "on_error", *_REPLICATED),
+    "jsonl": ("fields", "record_max", "on_error", *_REPLICATED),
+    "text": ("fields", "record_max", "on_error", *_REPLICATED),
+    "parquet": ("fields", "on_error", *_REPLICATED),
+    "generate": ("count", "rate", "seed", *_REPLICATED),
+    "tcp": ("format", "fields", "delimiter", "journal", "on_error", *_PLACED),
+    "stdin": ("fields", "delimiter", "journal", "on_error"),
+}
+"""Per kind of source, the keys beside the kind's own."""
+
+GENERATORS: dict[str, tuple[str, ...]] = {
+    "counter": (),
+    "int": (),
+    "float": (),
+    "bool": (),
+    "choice": (),
+    "words": ("count", "vocabulary"),
+    "timestamp": ("start", "step"),
+}
+"""Per kind of generated field, the keys of its long form."""
+
+_OPERATOR = ("input", "routing", "on_error", *_REPLICATED)
+
+OPERATORS: dict[str, tuple[str, ...]] = {
+    "filter": _OPERATOR,
+    "uniq": _OPERATOR,
+    "count": _OPERATOR,
+    "dup": _OPERATOR,
+    "split": (*_OPERATOR, "max_outputs"),
+    "custom": (*_OPERATOR, "fields", "key", "mode", "with_id", "args", "max_outputs"),
+}
+"""Per kind of operator, the keys beside the kind's own."""
+
+LONG_FORMS: dict[str, tuple[str, ...]] = {
+    "filter": ("field", "op", "value"),
+    "count": ("by", "as"),
+    "split": ("field", "separator", "as"),
+}
+"""Keys of the mapping that may stand as the value of these kinds."""
+
+SINKS: dict[str, tuple[str, ...]] = {kind: ("input", *_PLACED) for kind in ("csv", "jsonl", "parquet", "console")}
+"""Per kind of sink, the keys beside the kind's own."""
+
+
+class Section:
+    """A mapping whose keys have been checked; ``what`` names it in messages."""
+
+    def __init__(self, report: Report, node: Mapping, what: str, keys: Sequence[str]) -> None:
+        self.report = report
+        self.node = node
+        self.what = what
+        for name, entry in node.entries.items():
+            if name not in keys:
+                hint = nearest(name, keys) or f"; expected {listed(keys)}"
+                report.mistake(entry.key.place, f"{what}: unknown key {found(entry.key)}{hint}")
+
+    @property
+    def place(self) -> Place:
+        return self.node.place
+
+    def get(self, key: str) -> Node | None:
+        entry = self.node.entries.get(key)
+        return entry.value if entry else None
+
+    def key_place(self, key: str) -> Place:
+        return self.node.entries[key].key.place
+
+
+def kind_of(
+    report: Report, name: Text, node: Node, what: str, kinds: AnyMapping[str, Sequence[str]]
+) -> tuple[str, Section] | None:
+    """Which kind a source, operator or sink is, by the one key that names it; None after a mistake."""
+    if not isinstance(node, Mapping):
+        report.mistake(name.place, f"{what}: found {found(node)}; expected a mapping with one of {listed(kinds)}")
+        return None
+    named = [key for key in node.entries if key in kinds]
+    if len(named) == 1:
+        kind = named[0]
+        return kind, Section(report, node, what, (kind, *kinds[kind]))
+    every = sorted({*kinds, *(key for keys in kinds.values() for key in keys)})
+    unknown = [entry.key for key, entry in node.entries.items() if key not in every]
+    for key in unknown:
+        report.mistake(key.place, f"{what}: unknown key {found(key)}{nearest(key.text, every) or known(kinds)}")
+    if named:
+        place = node.entries[named[1]].key.place
+        report.mistake(place, f"{what} is both {' and '.join(named)}; expected exactly one of {listed(kinds)}")
+    elif not unknown:
+        report.mistake(name.place, f"{what} does not say what it is; expected one of {listed(kinds)}")
+    return None
+
+
+def known(kinds: AnyMapping[str, Sequence[str]]) -> str:
+    return f"; expected one of {listed(kinds)}"

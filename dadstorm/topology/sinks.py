@@ -1,0 +1,68 @@
+"""Sinks: those the user names, those that terminal operators get by themselves, and those of dead letters.
+
+Relative paths of sinks start in the output folder (``--out``), as those of sources start in the topology's.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dadstorm.core.kernel import DEAD, DEAD_LETTERS
+from dadstorm.plan import Field
+from dadstorm.topology.context import Context, Draft, Reading
+from dadstorm.topology.document import Node, Text, found, is_null
+from dadstorm.topology.operators import inputs
+from dadstorm.topology.placement import replicas
+from dadstorm.topology.report import Place
+from dadstorm.topology.shapes import SINKS, kind_of
+from dadstorm.topology.values import text
+
+DEAD_FIELDS = tuple(Field(field.name) for field in DEAD)
+
+
+def sink(ctx: Context, name: Text, node: Node) -> Draft:
+    """A sink that the user wrote."""
+    draft = Draft(name.text, "sink", name.place)
+    kind = kind_of(ctx.report, name, node, draft.what, SINKS)
+    if kind is None:
+        return draft
+    form, section = kind
+    draft.section = section
+    draft.readings = inputs(ctx, name, section, draft.what)
+    draft.replicas = replicas(ctx, section, draft.what)
+    if len(draft.replicas) > 1:
+        ctx.report.mistake(name.place, f"{draft.what}: found several hosts; expected one: it writes one file")
+    value = section.get(form)
+    assert value is not None
+    path: str | None = None
+    if form != "console":
+        path = f"{name.text}.{form}" if is_null(value) else text(ctx.report, value, f"{draft.what}: {form}")
+    elif not is_null(value):
+        ctx.report.mistake(value.place, f"{draft.what}: console: found {found(value)}; expected nothing")
+    _writes(ctx, draft, form, path, value.place)
+    return draft
+
+
+def terminal(ctx: Context, operator: Draft, form: str) -> Draft:
+    """The sink of an operator that nobody reads: DIR/<operator>.<format>."""
+    draft = Draft(f"{operator.name}.sink", "sink", operator.place, readings=[Reading(operator.name, operator.place)])
+    draft.fields = operator.fields
+    _writes(ctx, draft, form, None if form == "console" else f"{operator.name}.{form}", operator.place)
+    return draft
+
+
+def dead_letters(ctx: Context, operator: Draft) -> Draft:
+    """The sink of what an operator refused: DIR/<operator>.dead.jsonl."""
+    reading = Reading(operator.name, operator.place, DEAD_LETTERS)
+    draft = Draft(f"{operator.name}.dead", "sink", operator.place, readings=[reading], fields=DEAD_FIELDS)
+    _writes(ctx, draft, "jsonl", f"{operator.name}.dead.jsonl", operator.place)
+    return draft
+
+
+def _writes(ctx: Context, draft: Draft, form: str, name: str | None, place: Place) -> None:
+    path = None if name is None else os.path.normpath(os.path.join(ctx.out, name))
+    draft.params = {"format": form, "path": path}
+    if path is not None:
+        ctx.claim(place, f"file {path}", draft.what)
+        if os.path.isdir(path):
+            ctx.report.mistake(place, f"{draft.what}: {path} is a folder; expected a file to write")
