@@ -57,11 +57,8 @@ class Outlet:
         self._homes: list[int | None] = [None] * router.slices
         self._wanted = [START] * router.slices
         self._safe = [START] * router.slices
-
-    @property
-    def safe(self) -> int:
+        self.safe = START
         """The cut that all slices of the consumer are safe of."""
-        return min(self._safe)
 
     @property
     def kept_rows(self) -> int:
@@ -86,14 +83,13 @@ class Outlet:
         if not self._retain and None not in self._homes:
             self._kept.clear()
 
-    def advance(self, cuts: Iterable[tuple[int, int]]) -> bool:
-        """Consumers' safe cuts: forget what nobody will ask for again. True if ``safe`` moved."""
-        before = self.safe
+    def advance(self, cuts: Iterable[tuple[int, int]]) -> None:
+        """Consumers' safe cuts: forget what nobody will ask for again."""
         for slice_index, cut in cuts:
             self._safe[slice_index] = max(self._safe[slice_index], cut)
+        self.safe = min(self._safe)
         while self._kept and self._kept[0].hi <= self.safe:
             self._kept.popleft()
-        return self.safe > before
 
     def _send(self, emission: Emission, slices: list[int]) -> Iterator[Send]:
         """One message for every run of neighbouring slices that live at the same replica."""

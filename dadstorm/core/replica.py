@@ -167,15 +167,15 @@ class ReplicaMachine:
         for index, count in zip(message.slices, message.counts, strict=True):
             tile = Tile(message.lo, message.hi, body.slice(start, start + count))
             start += count
-            inlet = self.consumers[index].merger.inlets[channel]
-            verdict = inlet.offer(tile)
+            merger = self.consumers[index].merger
+            verdict = merger.offer(channel, tile)
             if verdict is Verdict.DUPLICATE:
                 self._duplicates += 1
             elif verdict is Verdict.GAP:
                 self._gaps += 1
                 producer = self.plan[self.operator.inputs[message.input].operator]
                 to = Peer(message.producer, producer.home(message.producer_slice))
-                want = Want(message.producer_slice, index, inlet.hi)
+                want = Want(message.producer_slice, index, merger.inlets[channel].hi)
                 yield Tell(to, Attach(self.me.operator, self.me.replica, message.input, (want,)))
 
     def _outlet(self, slice_index: int, consumer: int, input_index: int) -> Outlet:

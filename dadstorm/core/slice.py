@@ -21,7 +21,7 @@ from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.rows import Rows
-from dadstorm.core.tile import Inlet
+from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.window import Window
 
 
@@ -98,13 +98,19 @@ class Merger:
         self._packing = packing
         self._sub_bits = sub_bits
         self.inlets = {channel: Inlet(gaps_allowed=gaps_allowed) for channel in channels}
+        self.frontier = START
         self._ready: Rows | None = None
         self._taken = 0
         self.ready_hi = START
 
-    @property
-    def frontier(self) -> int:
-        return min(inlet.hi for inlet in self.inlets.values())
+    def offer(self, channel: tuple[int, int], tile: Tile) -> Verdict:
+        """A tile for the channel (input, producer slice)."""
+        inlet = self.inlets[channel]
+        held_back = inlet.hi == self.frontier
+        verdict = inlet.offer(tile)
+        if held_back and verdict is Verdict.TAKEN:
+            self.frontier = min(inlet.hi for inlet in self.inlets.values())
+        return verdict
 
     @property
     def queued(self) -> int:

@@ -1,0 +1,1 @@
+"""The simulator: a whole cluster in one process, under a seeded scheduler."""
