@@ -67,13 +67,18 @@ def describe(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
+def is_ours(file: str) -> bool:
+    """Whether a frame in this file is DADSTORM's or the importer's, of no use to the user."""
+    return file.startswith((_OURS, _IMPORTER, "<frozen "))
+
+
 def user_frames(error: BaseException) -> list[str]:
     """The traceback without our own frames, outermost first: ``file:line in function: source``."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [
         f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
         for frame in frames
-        if not frame.filename.startswith((_OURS, _IMPORTER, "<frozen "))
+        if not is_ours(frame.filename)
     ]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}:{error.lineno}" + (f": {error.text.strip()}" if error.text else ""))

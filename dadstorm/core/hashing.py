@@ -32,7 +32,7 @@ _NULL = np.uint64(0x5851_F42D_4C95_7F2D)
 _NAN_BITS = np.uint64(0x7FF8_0000_0000_0000)
 _33, _32, _29 = np.uint64(33), np.uint64(32), np.uint64(29)
 _PLACES = 8
-"""How many words of a string are taken place by place: short strings are common, and this is the cheaper way for them."""
+"""How many words of a string are taken place by place, which is the cheaper way for short strings."""
 _KEEP = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64)
 """The mask that leaves the first ``count`` bytes of a little-endian word."""
 
@@ -137,17 +137,22 @@ def _strings(column: pa.Array) -> Hashes:
     sums: Hashes = lengths.astype(np.uint64) * _GOLDEN
     starts = offsets[:-1]
     # Place by place over all strings that reach so far; what is left of long ones is laid out and summed per string.
-    rest: Ints = np.arange(rows)
+    rest: Ints | None = None
     power = 1
     for _ in range(_PLACES):
         words = _words_at(padded, starts)
         words &= _KEEP[np.minimum(lengths, 8)]
-        sums[rest] += _spread(words) * np.uint64(power)
+        words = _spread(words) * np.uint64(power)
+        if rest is None:
+            sums += words
+        else:
+            sums[rest] += words
         longer = np.flatnonzero(lengths > 8)
         if not len(longer):
             return sums
         power = power * int(_PLACE) & _MASK
-        rest, starts, lengths = rest[longer], starts[longer] + 8, lengths[longer] - 8
+        rest = longer if rest is None else rest[longer]
+        starts, lengths = starts[longer] + 8, lengths[longer] - 8
     sums[rest] += _long_strings(padded, starts, lengths) * np.uint64(power)
     return sums
 
@@ -169,7 +174,8 @@ def _long_strings(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> Hashe
 def _words_at(data: NDArray[np.uint8], starts: Ints) -> Hashes:
     """The 8 bytes from each start on, as little-endian words, at any alignment."""
     overlapping = np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
-    return overlapping[starts].astype(np.uint64, copy=False)
+    words: Hashes = overlapping[starts].astype(np.uint64, copy=False)
+    return words
 
 
 def _spread(words: Hashes) -> Hashes:

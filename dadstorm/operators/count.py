@@ -1,0 +1,89 @@
+"""COUNT: for each tuple, how many tuples there have been so far, over the whole stream or per value of some fields.
+
+State: one number, or one number per key, held in an array by slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from dadstorm.core.kernel import Kernel, Output
+from dadstorm.core.rows import Rows
+from dadstorm.operators.common import conform
+from dadstorm.operators.keys import Keys, ranks
+from dadstorm.operators.table import ONE_KEY, kept, state_table
+from dadstorm.plan import Operator
+
+
+def make_count(operator: Operator, schema: pa.Schema) -> Kernel:
+    return CountBy(operator, schema) if operator.params["by"] else Count(operator)
+
+
+class Count:
+    """1, 2, 3 … over the whole stream."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._schema = operator.schema
+        self._count = 0
+        self._reported = 0
+
+    def process(self, rows: Rows) -> Output:
+        counts = np.arange(self._count + 1, self._count + 1 + len(rows))
+        self._count += len(rows)
+        return Output(conform([pa.array(counts)], self._schema))
+
+    def delta(self) -> pa.RecordBatch | None:
+        if self._count == self._reported:
+            return None
+        self._reported = self._count
+        return state_table([ONE_KEY], {"count": pa.array([self._count], pa.int64())})
+
+    def restore(self, state: pa.RecordBatch) -> None:
+        _, values = kept(state)
+        if len(values["count"]):
+            self._count = self._reported = values["count"][-1].as_py()
+
+
+class CountBy:
+    """1, 2, 3 … for each value of the fields, after them."""
+
+    def __init__(self, operator: Operator, schema: pa.Schema) -> None:
+        self._schema = operator.schema
+        self._fields: list[int] = operator.params["by"]
+        self._keys = Keys([schema.field(field).type for field in self._fields])
+        self._counts = np.zeros(1024, dtype=np.int64)
+        self._changed = np.zeros(1024, dtype=bool)
+
+    def process(self, rows: Rows) -> Output:
+        columns = [rows.data.column(field) for field in self._fields]
+        codes, slots = self._keys.encode(columns)
+        self._grow()
+        earlier, sizes = ranks(codes, len(slots))
+        counts = self._counts[slots][codes] + earlier + 1
+        self._counts[slots] += sizes
+        self._changed[slots] = True
+        return Output(conform([*columns, pa.array(counts)], self._schema))
+
+    def delta(self) -> pa.RecordBatch | None:
+        changed = np.flatnonzero(self._changed)
+        if not len(changed):
+            return None
+        self._changed[changed] = False
+        return state_table(self._keys.table(changed), {"count": pa.array(self._counts[changed])})
+
+    def restore(self, state: pa.RecordBatch) -> None:
+        keys, values = kept(state)
+        slots = self._keys.add(keys)
+        self._grow()
+        self._counts[slots] = values["count"].to_numpy(zero_copy_only=False)
+
+    def _grow(self) -> None:
+        """Room for every slot; doubled, so that a key costs the same however many there are."""
+        size = len(self._counts)
+        while size < len(self._keys):
+            size *= 2
+        if size > len(self._counts):
+            extra = size - len(self._counts)
+            self._counts = np.concatenate([self._counts, np.zeros(extra, dtype=np.int64)])
+            self._changed = np.concatenate([self._changed, np.zeros(extra, dtype=bool)])

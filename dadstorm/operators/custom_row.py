@@ -1,0 +1,69 @@
+"""CUSTOM by row: a user's function from one tuple's fields to its outputs.
+
+The fields of a whole batch become Python values at once, and the outputs of a whole batch become columns at once; in
+between stands one short loop around the call. A generator is run to its end before the next tuple is looked at, so
+that what the function does, it does in ID order. If it raises, none of the tuple's outputs are emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from dadstorm.core.kernel import Output, Stateless
+from dadstorm.core.rows import Rows
+from dadstorm.custom import ID
+from dadstorm.operators.common import Failures, plain
+from dadstorm.operators.values import Outputs, bare_classes, outputs_of
+from dadstorm.plan import Operator
+
+
+class CustomRow(Stateless):
+    def __init__(self, operator: Operator, schema: pa.Schema, function: Callable[..., Any]) -> None:
+        self._operator = operator
+        self._names = schema.names
+        args = operator.params.get("args") or {}
+        self._function = partial(function, **args) if args else function
+        self._with_id: bool = operator.params.get("with_id", False)
+        self._width = len(operator.fields)
+        self._bare = bare_classes(self._width)
+        self._limit = 1 << operator.output_bits
+
+    def process(self, rows: Rows) -> Output:
+        failures = Failures(self._operator, self._names, rows)
+        outputs = Outputs(self._operator)
+        made, parents = outputs.made, outputs.parents
+        function, bare = self._function, self._bare
+        columns = [plain(column) for column in rows.data.columns]
+        if self._with_id:
+            columns.append(list(map(ID, rows.seq.tolist(), rows.sub.tolist())))
+            function = _with_id(function)
+        rest = enumerate(zip(*columns, strict=True))
+        index = -1
+        while True:
+            try:
+                for index, fields in rest:
+                    result = function(*fields)
+                    if result.__class__ is tuple:
+                        made.append(result)
+                        parents.append(index)
+                    elif result.__class__ in bare:
+                        made.append((result,))
+                        parents.append(index)
+                    elif result is not None:
+                        several = outputs_of(result, self._width, self._limit)
+                        made.extend(several)
+                        parents.extend([index] * len(several))
+                break
+            except BaseException as error:  # Also what would end the process: it is the user's code that said so.
+                failures.add(index, error)
+                if failures.final:
+                    break
+        return outputs.finish(len(rows), failures)
+
+
+def _with_id(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *fields: function(*fields[:-1], id=fields[-1])

@@ -1,0 +1,74 @@
+"""FILTER: the tuples for which all conditions hold.
+
+A condition compares one field with a value of the field's type. A null satisfies no condition, not even ``!=``.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dadstorm.core.kernel import Output, Stateless
+from dadstorm.core.rows import Rows
+from dadstorm.operators.common import conform
+from dadstorm.plan import Operator
+
+Test = Callable[[pa.Array], pa.Array]
+
+_COMPARISONS: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class Filter(Stateless):
+    def __init__(self, operator: Operator, schema: pa.Schema) -> None:
+        self._schema = operator.schema
+        self._tests = [
+            (condition["field"], _test(condition, schema.field(condition["field"]).type))
+            for condition in operator.params["conditions"]
+        ]
+
+    def process(self, rows: Rows) -> Output:
+        data = conform(rows.data.columns, self._schema)
+        passed: pa.Array | None = None
+        for field, test in self._tests:
+            result = test(data.column(field))
+            passed = result if passed is None else pc.and_(passed, result)
+        if passed is None:
+            return Output(data)
+        parent = np.flatnonzero(pc.fill_null(passed, False).to_numpy(zero_copy_only=False))
+        if len(parent) == len(rows):
+            return Output(data)
+        return Output(data.filter(passed), parent)
+
+
+def _test(condition: Mapping[str, Any], kind: pa.DataType) -> Test:
+    op, value = condition["op"], condition["value"]
+    if op == "matches":
+        return lambda column: pc.match_substring_regex(column, value)
+    if op == "in":
+        members = pa.array([_typed(member, kind) for member in value], type=kind)
+        return lambda column: pc.is_in(column, value_set=members)
+    comparison, scalar = _COMPARISONS[op], pa.scalar(_typed(value, kind), type=kind)
+    return lambda column: comparison(column, scalar)
+
+
+def _typed(value: Any, kind: pa.DataType) -> Any:
+    """The value as Arrow takes it for this type: a timestamp may be written as ISO 8601 text, and is UTC inside."""
+    if not pa.types.is_timestamp(kind):
+        return value
+    if isinstance(value, str):
+        value = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    return value

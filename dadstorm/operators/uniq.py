@@ -1,0 +1,45 @@
+"""UNIQ: a tuple, whole, the first time its key fields have these values.
+
+State: the keys seen. They only ever grow, so what changed since the last delta is a run of slots.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from dadstorm.core.kernel import Output
+from dadstorm.core.rows import Rows
+from dadstorm.operators.common import conform
+from dadstorm.operators.keys import Keys, first_rows
+from dadstorm.operators.table import kept, state_table
+from dadstorm.plan import Operator
+
+
+class Uniq:
+    def __init__(self, operator: Operator, schema: pa.Schema) -> None:
+        self._schema = operator.schema
+        self._fields: list[int] = operator.params["fields"]
+        self._keys = Keys([schema.field(field).type for field in self._fields])
+        self._reported = 0
+
+    def process(self, rows: Rows) -> Output:
+        data = conform(rows.data.columns, self._schema)
+        known = len(self._keys)
+        codes, slots = self._keys.encode([data.column(field) for field in self._fields])
+        parent = np.sort(first_rows(codes, len(slots))[slots >= known])
+        if len(parent) == len(rows):
+            return Output(data)
+        return Output(data.take(pa.array(parent)), parent)
+
+    def delta(self) -> pa.RecordBatch | None:
+        if self._reported == len(self._keys):
+            return None
+        fresh = np.arange(self._reported, len(self._keys))
+        self._reported = len(self._keys)
+        return state_table(self._keys.table(fresh), {})
+
+    def restore(self, state: pa.RecordBatch) -> None:
+        keys, _ = kept(state)
+        self._keys.add(keys)
+        self._reported = len(self._keys)

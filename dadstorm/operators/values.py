@@ -1,0 +1,213 @@
+"""From what a user's function returns to columns.
+
+``outputs_of`` turns a result into a list of tuples; ``Outputs`` collects the tuples of one call of the kernel and
+builds typed columns. Building whole columns at once is fast but cannot say which tuple was wrong, and Arrow converts
+more than we want (1.5 into the integer 1, True into the float 1.0). So the fast way is taken only if the values'
+classes are the expected ones; else ``checked`` goes through the tuples one by one, converts what is no more than
+another spelling (NumPy scalars, subclasses) and refuses the rest. Both ways give the same columns.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dadstorm.core.kernel import Output
+from dadstorm.core.line import Ints
+from dadstorm.operators.common import Failures, Refused, ordinals
+from dadstorm.plan import Field, Operator
+
+SCALARS = (str, int, float, bool, datetime.datetime, np.generic)
+"""What stands for a tuple of one where the operator has one output field."""
+
+_FAST: dict[str, frozenset[type]] = {
+    "string": frozenset([str, type(None)]),
+    "int": frozenset([int, type(None)]),
+    "float": frozenset([float, int, type(None)]),
+    "bool": frozenset([bool, type(None)]),
+    "timestamp": frozenset([datetime.datetime, type(None)]),
+}
+_ARTICLE = {"string": "a str", "int": "an int", "float": "a float", "bool": "a bool", "timestamp": "a datetime"}
+
+
+def outputs_of(result: object, width: int, limit: int) -> list[Any]:
+    """The outputs that a result stands for: a list of tuples (their values not yet looked at)."""
+    if result is None:
+        return []
+    if isinstance(result, tuple):
+        return [result]
+    if width == 1 and isinstance(result, SCALARS):
+        return [(result,)]
+    if isinstance(result, (list, Iterator)):
+        # One more than allowed is enough to know; a generator may have no end.
+        several = list(islice(result, limit + 1))
+        if len(several) > limit:
+            raise Refused(f"returned more than {limit} outputs, which is its max_outputs; raise max_outputs")
+        return [_one_of_several(item, width) for item in several]
+    raise Refused(f"returned {_shown(result)}; expected None, {_expected(width)}, or a list of such")
+
+
+def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
+    if isinstance(item, tuple):
+        return item
+    if isinstance(item, list):
+        return tuple(item)
+    if width == 1 and isinstance(item, SCALARS):
+        return (item,)
+    raise Refused(f"one of its outputs is {_shown(item)}; expected {_expected(width)}")
+
+
+def bare_classes(width: int) -> frozenset[type]:
+    """Classes of results that are a tuple of one without further look."""
+    return frozenset([str, int, float, bool, datetime.datetime]) if width == 1 else frozenset()
+
+
+class Outputs:
+    """The tuples that one call of a kernel makes, and their parents."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._fields = operator.fields
+        self._schema = operator.schema
+        self.made: list[Any] = []
+        self.parents: list[int] = []
+
+    def finish(self, rows: int, failures: Failures) -> Output:
+        """The output, with the tuples that do not fit moved to the failures, which are settled here."""
+        columns = self._columns()
+        if columns is None:
+            self._check(failures)
+            columns = self._columns()
+            assert columns is not None, "checked tuples make columns"
+        dead = failures.settle()
+        data = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        parent: Ints = np.array(self.parents, dtype=np.int64)
+        if len(parent) == rows and np.array_equal(parent, np.arange(rows)):
+            return Output(data, dead=dead)
+        return Output(data, parent, ordinals(parent), dead)
+
+    def _columns(self) -> list[pa.Array] | None:
+        """All columns at once; None if something does not fit."""
+        if not self.made:
+            return [pa.array([], type=field.type) for field in self._schema]
+        if set(map(len, self.made)) != {len(self._fields)}:
+            return None
+        columns = []
+        for values, field, arrow in zip(zip(*self.made, strict=True), self._fields, self._schema, strict=True):
+            if not set(map(type, values)) <= _FAST[field.type]:
+                return None
+            try:
+                columns.append(pa.array(values, type=arrow.type))
+            except (pa.ArrowException, OverflowError, UnicodeError, ValueError):
+                return None
+        return columns
+
+    def _check(self, failures: Failures) -> None:
+        good: list[tuple[int, Any]] = []
+        for parent, output in zip(self.parents, self.made, strict=True):
+            if parent not in failures:
+                try:
+                    good.append((parent, checked(output, self._fields)))
+                except Refused as error:
+                    failures.add(parent, error)
+        good = [(parent, output) for parent, output in good if parent not in failures]
+        self.parents = [parent for parent, _ in good]
+        self.made = [output for _, output in good]
+
+
+def checked(output: tuple[Any, ...], fields: Sequence[Field]) -> tuple[Any, ...]:
+    """The output with every value in its field's plain class; Refused if it has the wrong size or a wrong value."""
+    if len(output) != len(fields):
+        hint = "; several outputs are returned as a list" if output and isinstance(output[0], (tuple, list)) else ""
+        found, wanted = _counted(len(output)), _counted(len(fields))
+        raise Refused(f"an output has {found}, {_shown(output)}; expected {wanted}{hint}")
+    return tuple(
+        None if value is None else _CONVERT[field.type](value, field)
+        for value, field in zip(output, fields, strict=True)
+    )
+
+
+def _wrong(value: object, field: Field) -> Refused:
+    return Refused(f'output field "{field.name}" is {_shown(value)}; expected {_ARTICLE[field.type]} or None')
+
+
+def _string(value: object, field: Field) -> str:
+    if not isinstance(value, str):
+        raise _wrong(value, field)
+    text = str.__str__(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise Refused(f'output field "{field.name}" is not valid Unicode text: {error.reason}') from None
+    return text
+
+
+def _int(value: object, field: Field) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise _wrong(value, field)
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise Refused(f'output field "{field.name}" is {number}, which does not fit 64 bits')
+    return number
+
+
+def _float(value: object, field: Field) -> float:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
+        raise _wrong(value, field)
+    try:
+        return float(value)
+    except OverflowError:
+        raise Refused(f'output field "{field.name}" is an int too large for a float') from None
+
+
+def _bool(value: object, field: Field) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise _wrong(value, field)
+    return bool(value)
+
+
+def _timestamp(value: object, field: Field) -> datetime.datetime:
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if not isinstance(value, datetime.datetime):
+        raise _wrong(value, field)
+    try:
+        moment = datetime.datetime.combine(value.date(), value.time(), value.tzinfo)
+        return moment if moment.tzinfo is None else moment.astimezone(datetime.timezone.utc)
+    except (OverflowError, ValueError) as error:
+        raise Refused(f'output field "{field.name}" is not a moment in time: {error}') from None
+
+
+_CONVERT: dict[str, Callable[[Any, Field], Any]] = {
+    "string": _string,
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "timestamp": _timestamp,
+}
+
+
+def _expected(width: int) -> str:
+    return "a value or a tuple of 1" if width == 1 else f"a tuple of {width}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} field" if count == 1 else f"{count} fields"
+
+
+def _shown(value: object) -> str:
+    """A value in a message: short, and the same in every run (so no object's default repr, which shows an address)."""
+    kind = type(value).__name__
+    if isinstance(value, (str, bytes, int, float, bool, tuple, list, dict, datetime.date)):
+        try:
+            text = repr(value)
+        except Exception:
+            return f"a {kind}"
+        if " at 0x" not in text:
+            return (text if len(text) <= 100 else text[:100] + "…") + f" ({kind})"
+    return f"a {kind}"
