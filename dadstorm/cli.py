@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dadstorm import __version__
 from dadstorm.errors import DadstormError
 
+FORMATS = ("csv", "jsonl", "parquet", "console")
+
 RUN_HELP = """\
 Runs a topology on this machine to the end of its inputs, or until ^C, which drains what is
 under way and stops cleanly. Progress goes to standard error, results to files (or the terminal).
@@ -71,17 +73,18 @@ def _parser() -> argparse.ArgumentParser:
     run = _command(commands, "run", "run a topology on this machine", RUN_HELP, _run)
     run.add_argument("topology", metavar="FILE", help="the topology, in YAML")
     run.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
-    run.add_argument("--sink", choices=("csv", "jsonl", "parquet", "console"), help="how results are written (default: csv)")
-    run.add_argument("--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated")
+    run.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
+    _lib_option(run)
     run.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
-    run.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0.0, help="hold each message back by up to MS")
-    run.add_argument("--shake-batch", metavar="ROWS", type=int, default=0, help="process at most ROWS at a time")
-    run.add_argument("--shake-seed", metavar="N", type=int, default=0, help="seed of the delays")
+    shake = run.add_argument_group("shaking", "change the timing of a run, to see that its output stays the same")
+    shake.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0, help="delay messages by up to MS")
+    shake.add_argument("--shake-batch", metavar="ROWS", type=_not_negative, default=0, help="at most ROWS in a step")
+    shake.add_argument("--shake-seed", metavar="N", type=int, default=0, help="seed of the delays")
 
     check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
     check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
-    check.add_argument("--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated")
+    _lib_option(check)
 
     _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
     return parser
@@ -97,18 +100,23 @@ def _command(
     return parser
 
 
-def _not_negative(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of milliseconds")
-    return value
+def _lib_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated"
+    )
+
+
+def _not_negative(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found {text!r}")
+    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:
     from dadstorm.wire.control import Shake
     from puppetmaster.run import Options, run
 
-    shake = Shake(options.shake_delay, max(0, options.shake_batch), options.shake_seed)
+    shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed)
     return run(
         Options(
             topology=options.topology,

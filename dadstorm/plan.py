@@ -1,8 +1,8 @@
 """The plan: a topology compiled, with every choice made.
 
-The topology is what the user wrote; the plan is what runs. It is plain data (it travels to every replica as msgpack), and a
-pure function of the topology: field types, slices, effective routing, ID bits, replicas and hosts are all settled here,
-so that no replica decides anything by itself. ``dadstorm check`` prints it.
+The topology is what the user wrote; the plan is what runs. It is plain data (it travels to every replica as msgpack),
+and a pure function of the topology: field types, slices, effective routing, ID bits, replicas and hosts are all
+settled here, so that no replica decides anything by itself. ``dadstorm check`` prints it.
 """
 
 from __future__ import annotations

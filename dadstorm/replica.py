@@ -1,8 +1,8 @@
 """The replica process: a thin shell around the ``ReplicaMachine``.
 
-One thread, one loop: take the messages that are there, let the machine work for a few milliseconds, read sources, commit sinks,
-tell the producers what is safe. All decisions are the machine's; the shell owns sockets, files and the clock. The clock decides when
-something happens (a commit, a report, the size of a step), never what comes out.
+One thread, one loop: take the messages that are there, let the machine work for a few milliseconds, read sources,
+commit sinks, tell the producers what is safe. All decisions are the machine's; the shell owns sockets, files and the
+clock. The clock decides when something happens (a commit, a report, the size of a step), never what comes out.
 
 The process ends when the PuppetMaster says so, when its work fails (after telling why), and at once when its *lifeline*
 closes: a pipe whose other end is held by whoever wants this process to live.
@@ -19,6 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 import structlog
@@ -29,7 +30,6 @@ from dadstorm.core.line import END
 from dadstorm.core.messages import Attach, Peer, Safe, Tiles
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, ProtocolError, ReplicaMachine, Tell
-from dadstorm.core.slice import Deliver
 from dadstorm.errors import DadstormError, UserError
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
@@ -67,6 +67,9 @@ class Assignment:
     master: str
     bind: str
     folder: str
+    """The run's folder: logs and journals."""
+    sockets: str
+    """The host's private folder for socket files: short-lived, and short enough for their names."""
     lifeline: int | None
     shake: control.Shake
 
@@ -76,6 +79,7 @@ class ReplicaProcess:
         self._assignment = assignment
         self._plan = msgspec.msgpack.decode(assignment.plan, type=Plan)
         self._operator = self._plan.operators[assignment.me.operator]
+        self.name = f"{self._operator.name}.{assignment.me.replica}"
         self._endpoint = Endpoint(assignment.token)
         self._machine: ReplicaMachine | None = None
         self._readers: dict[int, Reader] = {}
@@ -114,9 +118,9 @@ class ReplicaProcess:
             self._endpoint.send(master, self._last_words(error))
             return 1
         finally:
-            for closable in [*self._readers.values(), *self._sinks.values()]:
+            for close in [*(r.close for r in self._readers.values()), *(s.close for s in self._sinks.values())]:
                 with contextlib.suppress(OSError):
-                    closable.close()
+                    close()
             self._endpoint.close(linger_ms)
 
     def _last_words(self, error: Exception) -> control.Failed:
@@ -128,7 +132,8 @@ class ReplicaProcess:
             )
         if isinstance(error, DadstormError):
             log.error("failed", error=str(error))
-            return control.Failed(me.operator, me.replica, "user" if isinstance(error, UserError) else "run", str(error))
+            fault: Literal["user", "run"] = "user" if isinstance(error, UserError) else "run"
+            return control.Failed(me.operator, me.replica, fault, str(error))
         log.error("defect", traceback=traceback.format_exc())
         return control.Failed(me.operator, me.replica, "defect", traceback.format_exc())
 
@@ -170,7 +175,7 @@ class ReplicaProcess:
         if machine.has_work():
             return 0
         patience = IDLE_MS
-        if any(sink.committed < self._asked[i] or machine.sinks[i].done > self._asked[i] for i, sink in self._sinks.items()):
+        if any(machine.sinks[index].safe < machine.sinks[index].done for index in self._sinks):
             patience = max(0.0, self._next_commit - now_ms())
         for index, reader in self._readers.items():
             if machine.sources[index].room[0]:
@@ -287,9 +292,8 @@ class ReplicaProcess:
                 self._endpoint.send(self._address(action.to), action.message, action.rows)
             elif isinstance(action, Tell):
                 self._endpoint.send(self._address(action.to), action.message)
-            elif isinstance(action, Deliver):
-                if len(action.rows):
-                    self._sinks[action.slice].write(action.rows)
+            elif len(action.rows):
+                self._sinks[action.slice].write(action.rows)
 
     def _address(self, peer: Peer) -> str:
         return self._directory[peer.operator][peer.replica]
@@ -337,6 +341,6 @@ def hash_peer(peer: Peer) -> int:
 
 def main(assignment: Assignment) -> int:
     """What a freshly forked process runs."""
-    plan_name = f"{assignment.me.operator}.{assignment.me.replica}"
-    logs.configure(process=f"replica {plan_name}", file=os.path.join(assignment.folder, f"replica-{plan_name}.log"))
-    return ReplicaProcess(assignment).run()
+    process = ReplicaProcess(assignment)
+    logs.configure(process=process.name, file=os.path.join(assignment.folder, f"{process.name}.log"))
+    return process.run()

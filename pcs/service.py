@@ -1,8 +1,8 @@
 """The service: takes spawn requests, has the zygote fork replicas, and reports their ends.
 
 A *private* PCS serves one ``dadstorm run``: it listens on a socket file in a folder of its own, and it lives exactly as
-long as its lifeline, a pipe that the front end holds open. However the front end ends, the kernel closes the pipe; the PCS then
-ends its replicas, removes the folder and ends itself.
+long as its lifeline, a pipe that the front end holds open. However the front end ends, the kernel closes the pipe; the
+PCS then ends its replicas, removes the folder and ends itself.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class Service:
                 master=request.master,
                 bind=bind,
                 folder=request.folder,
+                sockets=self._sockets,
                 shake=request.shake,
             )
         )

@@ -1,9 +1,9 @@
 """The warm process from which replicas are forked.
 
-Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The zygote is
-that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so that a fork of
-it is safe. It does three things: fork a replica when the PCS asks, tell the PCS when one ends (it is their
-parent, so it knows at once), and, when the PCS is gone or says so, end them all.
+Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The
+zygote is that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so
+that a fork of it is safe. It does three things: fork a replica when the PCS asks, tell the PCS when one ends (it is
+their parent, so it knows at once), and, when the PCS is gone or says so, end them all.
 
 Requests and reports are msgpack behind a length, over one socket pair.
 """
@@ -39,6 +39,7 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
     master: str
     bind: str
     folder: str
+    sockets: str
     shake: control.Shake
 
 
@@ -154,7 +155,7 @@ class Zygote:
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             self._line.sock.close()
-            _redirect(os.path.join(request.folder, f"output-{request.operator}.{request.replica}.txt"))
+            _redirect(os.path.join(request.folder, "printed.txt"))
             assignment = replica.Assignment(
                 token=request.token,
                 plan=request.plan,
@@ -162,6 +163,7 @@ class Zygote:
                 master=request.master,
                 bind=request.bind,
                 folder=request.folder,
+                sockets=request.sockets,
                 lifeline=self._lifeline,
                 shake=request.shake,
             )

@@ -1,8 +1,9 @@
 """A deployment: one run of one plan, from the first spawn to the last goodbye.
 
-The PuppetMaster's half of the control plane. It asks the PCSs for replicas, waits until all have said where they listen, hands
-everybody the directory and says Start. From then on it only listens: data flows between the replicas without it. The deployment
-is over when every replica has said that it is finished, when one has failed, or when one has died that should not have.
+The PuppetMaster's half of the control plane. It asks the PCSs for replicas, waits until all have said where they
+listen, hands everybody the directory and says Start. From then on it only listens: data flows between the replicas
+without it. The deployment is over when every replica has said that it is finished, when one has failed, or when one
+has died that should not have.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Deployment:
             if time.monotonic() > deadline:
                 missing = [self.name(peer) for peer, replica in self.replicas.items() if replica.address is None]
                 raise RunFailed(
-                    f"{', '.join(missing)} did not come up within {SPAWN_PATIENCE_S:.0f} s; see the logs in {self.folder}"
+                    f"{', '.join(missing)} did not come up within {SPAWN_PATIENCE_S:.0f} s; see {self.folder}"
                 )
             self.listen(100)
         addresses = tuple(

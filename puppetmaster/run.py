@@ -1,7 +1,7 @@
 """``dadstorm run``: a topology from its file to its output, on this machine, unattended.
 
-The front end is the PuppetMaster: it starts a private PCS, deploys, shows progress, and ends everything. Order matters in two
-places. The PCS is forked before the user's modules are imported and before there are sockets or threads, so that
+The front end is the PuppetMaster: it starts a private PCS, deploys, shows progress, and ends everything. Order matters
+in two places. The PCS is forked before the user's modules are imported and before there are sockets or threads, so that
 replicas come from a clean process. And everything that can be found wrong is found before the first replica is spawned.
 
 However this process ends, the private PCS notices (its lifeline closes) and cleans up: replicas, socket files, folder.
@@ -17,7 +17,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
@@ -49,7 +49,7 @@ class Options:
     sink: str | None = None
     libs: tuple[str, ...] = ()
     runs: str = "runs"
-    shake: Shake = Shake()
+    shake: Shake = field(default_factory=Shake)
     quiet: bool = False
 
 

@@ -1,7 +1,8 @@
 """Standard input for a topology: the front end copies its own into the source's socket.
 
-A replica has no terminal. A ``stdin`` source therefore listens on a socket file in the run's private folder, and the front end,
-whose standard input the user means, pumps it there from a thread. The end of standard input closes the connection, which ends the source.
+A replica has no terminal. A ``stdin`` source therefore listens on a socket file in the run's private folder, and the
+front end, whose standard input the user means, pumps it there from a thread. The end of standard input closes the
+connection, which ends the source.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import threading
 import time
 from types import TracebackType
 
+
 from dadstorm.plan import Plan
-from dadstorm.sources.live import stdin_socket
 
 CHUNK = 1 << 16
 CONNECT_PATIENCE_S = 30.0
@@ -32,7 +33,7 @@ class StdinPump:
         """A pump for the plan's ``stdin`` source; one that does nothing if there is none."""
         for operator in plan.operators:
             if operator.kind == "source" and operator.params["type"] == "stdin":
-                return StdinPump(stdin_socket(sockets, operator.name))
+                return StdinPump(os.path.join(sockets, f"{operator.name}.stdin"))
         return StdinPump(None)
 
     def __enter__(self) -> StdinPump:

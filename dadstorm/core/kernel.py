@@ -7,7 +7,8 @@ It must not look at clocks, ``hash()``, set order or anything else that differs 
 
 State is a table from key to value. A kernel that has state reports what changed since it was last asked (``delta``) and
 takes such tables back (``restore``); in between nobody looks inside. Columns whose name begins with ``key_`` form the
-key, the others the value, and a boolean column ``gone`` marks deleted keys: so a peer can fold deltas without knowing the operator.
+key, the others the value, and a boolean column ``gone`` marks deleted keys: so a peer can fold deltas without knowing
+the operator.
 
 A row that an operator or a source cannot handle follows ``on_error``: ``fail`` raises ``RecordError``; ``skip`` drops
 the row; ``dead-letter`` moves it to the operator's second output, a stream like any other with the schema ``DEAD``.
@@ -28,7 +29,7 @@ MAIN, DEAD_LETTERS = 0, 1
 """The two output ports of an operator."""
 
 DEAD = pa.schema([("place", pa.string()), ("error", pa.string()), ("record", pa.string())])
-"""A dead letter: where the record was met (operator and ID, or file and line), why it was refused, and the record itself."""
+"""A dead letter: where the record was met (operator and ID, or file and line), why it was refused, the record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The merge: rows of several channels, each in ID order, into one sequence in ID order.
 
-This is the paper's merge operator for whole batches. The input number is already packed into ``sub`` (see ``line``), so comparing
-(seq, sub) also breaks ties by input stream, and no two rows compare equal. A stable sort over runs that are already
-sorted is a merge: NumPy's timsort finds the runs. Where seq and sub fit into one int64 together, one sort does it.
+This is the paper's merge operator for whole batches. The input number is already packed into ``sub`` (see ``line``),
+so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. A stable sort over runs that
+are already sorted is a merge: NumPy's timsort finds the runs. Where seq and sub fit into one int64 together, one sort
+does it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What replicas say to each other: plain data, three messages.
 
-Downstream go ``Tiles``; upstream go ``Attach`` ("send me your tiles from here") and ``Safe`` ("I will never need what is below").
-All are idempotent, so that a repeated or late one does no harm. Operators and replicas are named by their index in the plan.
+Downstream go ``Tiles``; upstream go ``Attach`` ("send me your tiles from here") and ``Safe`` ("I will never need what
+is below this"). All are idempotent, so that a repeated or late one does no harm. Operators and replicas are named by their index in the
+plan.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the tiles of the single channels are slices of it, without copying. Emissions ar
 is safe of them (retention), so that any channel can be sent again from any cut at or above its ``safe``.
 
 Tiles that go to one replica travel in one message: channels whose slices live together and that stand at the same
-position share it. A slice that has not attached yet gets nothing: its tiles wait here. Once attached, a slice gets every
-emission that reaches beyond what it asked for; what it has already got, it drops.
+position share it. A slice that has not attached yet gets nothing: its tiles wait here. Once attached, a slice gets
+every emission that reaches beyond what it asked for; what it has already got, it drops.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Emission:
 
 class Outlet:
     def __init__(
-        self, producer: int, producer_slice: int, consumer: int, input_index: int, port: int, router: Router, retain: bool
+        self, producer: int, producer_slice: int, consumer: int, input_index: int, port: int, router: Router, retain:
+        bool
     ) -> None:
         self._producer = producer
         self._producer_slice = producer_slice

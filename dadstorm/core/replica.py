@@ -1,8 +1,8 @@
 """A replica: the slices of one operator that live together, as one state machine.
 
-Messages from other replicas, records from readers and commits of sinks go in; sends and deliveries come out. The machine never
-waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the simulator, a test) stays in
-charge of time. The same sequence of calls gives the same actions.
+Messages from other replicas, records from readers and commits of sinks go in; sends and deliveries come out. The
+machine never waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the
+simulator, a test) stays in charge of time. The same sequence of calls gives the same actions.
 
 A message that does not fit the plan raises ``ProtocolError`` and changes nothing: the peer is wrong, not we.
 """

@@ -1,8 +1,8 @@
 """Routing: which slice of the consumer gets a row.
 
-A pure function of the row and its ID: never of time, of the producer's slice or of how rows were batched. ``primary`` sends all to
-slice 0; ``hashing`` goes by the key's value, so that equal keys meet; ``random`` is a seeded function of the ID. Where an
-operator has keyed state the compiler has already replaced the user's policy by hashing on that key.
+A pure function of the row and its ID: never of time, of the producer's slice or of how rows were batched. ``primary``
+sends all to slice 0; ``hashing`` goes by the key's value, so that equal keys meet; ``random`` is a seeded function of
+the ID. Where an operator has keyed state the compiler has already replaced the user's policy by hashing on that key.
 """
 
 from __future__ import annotations

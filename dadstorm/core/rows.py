@@ -1,7 +1,7 @@
 """Rows: tuples in ID order, as columns.
 
-The unit that everything handles: two int64 arrays (``seq``, ``sub``) and an Arrow record batch of the fields, all of one
-length and sorted by (seq, sub). Rows are immutable; slicing is free, so splitting at a cut costs nothing.
+The unit that everything handles: two int64 arrays (``seq``, ``sub``) and an Arrow record batch of the fields, all of
+one length and sorted by (seq, sub). Rows are immutable; slicing is free, so splitting at a cut costs nothing.
 """
 
 from __future__ import annotations

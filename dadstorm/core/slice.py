@@ -1,9 +1,9 @@
 """Slices: the unit of ordered processing, and how each of the three kinds moves along the line.
 
-A ``SourceSlice`` turns records into tiles, as far as its window allows. A ``WorkSlice`` merges its inlets below the frontier,
-runs the kernel over the merged rows and emits the result. A ``SinkSlice`` merges likewise and hands the rows over to be written.
-Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed again, here or downstream); the
-frontier flows downstream in tiles, safe flows upstream in messages.
+A ``SourceSlice`` turns records into tiles, as far as its window allows. A ``WorkSlice`` merges its inlets below the
+frontier, runs the kernel over the merged rows and emits the result. A ``SinkSlice`` merges likewise and hands the rows
+over to be written. Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed
+again, here or downstream); the frontier flows downstream in tiles, safe flows upstream in messages.
 
 A slice may be driven in steps of any size, down to a single row: the kernel's output does not depend on it, and what is
 emitted is cut at seqs that are complete, so the tiles differ but the rows and their IDs do not.
@@ -23,7 +23,6 @@ from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.rows import Rows
 from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.window import Window
-
 
 TILE_BYTES_MAX = 32 << 20
 """A tile heavier than this is cut in two where it holds more than one seq, so that messages stay of handy size."""
@@ -92,7 +91,7 @@ class SourceSlice(_Emitter):
 
 
 class Merger:
-    """The inlets of one slice and the rows that lie below their common frontier, merged and ready to be processed."""
+    """The inlets of one slice, and the rows below their common frontier, merged and ready."""
 
     def __init__(self, packing: Packing, sub_bits: int, channels: Sequence[tuple[int, int]], gaps_allowed: bool) -> None:
         self._packing = packing
@@ -132,7 +131,7 @@ class Merger:
         return self._ready is not None or self.frontier > done
 
     def next(self, rows_max: int) -> Rows | None:
-        """Up to ``rows_max`` further rows in ID order; None when none lies below the frontier (``position`` may have moved)."""
+        """Up to ``rows_max`` further rows in ID order; None when none lies below the frontier (it may have moved)."""
         if self._ready is None and self.frontier > self.ready_hi:
             self._gather()
         if self._ready is None:

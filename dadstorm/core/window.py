@@ -1,8 +1,8 @@
 """The window: the whole of flow control.
 
-A source emits nothing further than ``rows`` rows and ``bytes`` bytes beyond its ``safe`` cut. Since every slice may always run up to
-where the sources stand, that bounds all memory downstream and cannot deadlock: the source that stands lowest
-on the line is the one whose rows everybody else is done with, so it always has room.
+A source emits nothing further than ``rows`` rows and ``bytes`` bytes beyond its ``safe`` cut. Since every slice may
+always run up to where the sources stand, that bounds all memory downstream and cannot deadlock: the source that stands
+lowest on the line is the one whose rows everybody else is done with, so it always has room.
 
 At least one row may be out at any time, however large: a record bigger than the window passes alone.
 """

@@ -1,9 +1,10 @@
 """A cluster of replica machines whose every move is drawn from a seed.
 
-The same ``ReplicaMachine`` that the replica process drives, without processes, sockets or clocks. At each step the scheduler picks one
-thing that could happen next: a message arrives (on one link messages keep their order, between links anything goes), a replica works
-on a few rows, a source reads a few records, a sink commits, a replica tells what is safe. One seed is one schedule, exactly. A run that
-finds nothing left to do before everybody is finished is stuck, and says who waits for what.
+The same ``ReplicaMachine`` that the replica process drives, without processes, sockets or clocks. At each step the
+scheduler picks one thing that could happen next: a message arrives (on one link messages keep their order, between
+links anything goes), a replica works on a few rows, a source reads a few records, a sink commits, a replica tells what
+is safe. One seed is one schedule, exactly. A run that finds nothing left to do before everybody is finished is stuck,
+and says who waits for what.
 """
 
 from __future__ import annotations

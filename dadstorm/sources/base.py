@@ -1,11 +1,12 @@
 """What every source offers: records with seqs, in order, resumable at any cut.
 
 A reader serves one slice of a source. The seqs it gives are a pure function of the input (a file's record number, a
-journal's entry): the same in every run and for every number of slices. Slices interleave: each covers the whole line and owns
-some of the records. ``read`` never blocks for long: a live reader with nothing to say returns what it knows about the line.
+journal's entry): the same in every run and for every number of slices. Slices interleave: each covers the whole line
+and owns some of the records. ``read`` never blocks for long: a live reader with nothing to say returns what it knows
+about the line.
 
-To resume, a reader is made anew with a ``mark`` (small plain data, from ``mark``) and the cut: it reads from a place at or before
-the cut and gives out nothing below it.
+To resume, a reader is made anew with a ``mark`` (small plain data, from ``mark``) and the cut: it reads from a place
+at or before the cut and gives out nothing below it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Records:
     hi: int
     """Nothing of this slice lies below ``hi`` any more: END when the input is exhausted."""
     dead: Rows | None = None
-    """Dead letters (schema ``DEAD``), under ``on_error: dead-letter``; they have the seqs of the records they stand for."""
+    """Dead letters (schema ``DEAD``), under ``on_error: dead-letter``, with the seqs of the records they stand for."""
 
 
 class Reader(Protocol):
@@ -41,7 +42,7 @@ class Reader(Protocol):
         ...
 
     def wake_fds(self) -> list[int]:
-        """File descriptors that become readable when there is news (live sources); [] for sources that always have some."""
+        """File descriptors that become readable when there is news (live sources); [] for the others."""
         ...
 
     def drain(self) -> None:

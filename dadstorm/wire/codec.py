@@ -1,11 +1,12 @@
 """How a message looks on the wire.
 
 Two frames at most. The first: magic and version, the token of the run, a checksum over what follows, and the
-message as msgpack. The second, only for tiles that have rows: those rows as one Arrow record batch (seq, sub, the fields),
-without its schema, which both sides know from the plan. Decoding the rows copies nothing.
+message as msgpack. The second, only for tiles that have rows: those rows as one Arrow record batch (seq, sub, the
+fields), without its schema, which both sides know from the plan. Decoding the rows copies nothing.
 
-``decode`` accepts exactly what ``encode`` makes and raises ``Rubbish`` for everything else, whatever the bytes are: the checksum
-keeps damaged Arrow data from being looked at, msgspec checks every field's type. It is no defence against a forger; CURVE is.
+``decode`` accepts exactly what ``encode`` makes and raises ``Rubbish`` for everything else, whatever the bytes are:
+the checksum keeps damaged Arrow data from being looked at, msgspec checks every field's type. It is no defence against
+a forger; CURVE is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What the control plane says: PuppetMaster, PCS and replicas.
 
-Plain data, like all messages. The PuppetMaster asks a PCS to ``Spawn`` replicas; each replica says ``Hello`` with the address it bound;
-once all are there every replica gets the ``Directory`` of all addresses, attaches to its producers, and waits for ``Start``.
-While it runs a replica sends ``Stats``; when everything it hosts is safe to the end of the line, ``Finished``.
+Plain data, like all messages. The PuppetMaster asks a PCS to ``Spawn`` replicas; each replica says ``Hello`` with the
+address it bound; once all are there every replica gets the ``Directory`` of all addresses, attaches to its producers,
+and waits for ``Start``. While it runs a replica sends ``Stats``; when everything it hosts is safe to the end of the
+line, ``Finished``.
 """
 
 from __future__ import annotations

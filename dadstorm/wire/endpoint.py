@@ -1,12 +1,14 @@
 """The sockets of a process: one inbox, and an outbox to everyone it talks to.
 
-The inbox is a ROUTER that the process binds; an outbox is a DEALER that connects to somebody's inbox. Sending never blocks: ZeroMQ
-queues without limit, and what bounds the queues is the window (see ``core.window``), not a high-water mark that could
-drop tiles or stop a process in the middle of a step. A message that is no message is counted, logged now and then, and dropped.
+The inbox is a ROUTER that the process binds; an outbox is a DEALER that connects to somebody's inbox. Sending never
+blocks: ZeroMQ queues without limit, and what bounds the queues is the window (see ``core.window``), not a high-water
+mark that could drop tiles or stop a process in the middle of a step. A message that is no message is counted, logged
+now and then, and dropped.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -18,7 +20,7 @@ from dadstorm.wire.codec import Frame, Rubbish, decode, encode
 from dadstorm.wire.control import Message
 
 MESSAGE_BYTES_MAX = 1 << 30
-"""Nothing legitimate is larger: a tile is cut at 32 MiB unless one record alone makes more. libzmq refuses the rest unread."""
+"""Nothing legitimate is larger: tiles are cut at 32 MiB unless one record alone makes more. More is refused unread."""
 
 RECEIVE_MAX = 256
 """Messages taken in one go, so that a flood of them does not keep a replica from working."""
@@ -87,8 +89,8 @@ class Endpoint:
         self._extra = wanted
 
     def receive(self, timeout_ms: float) -> tuple[list[Received], set[int]]:
-        """Wait until there is something, at most so long; the messages that are there, and the extra fds that woke us."""
-        ready = dict(self._poller.poll(timeout_ms))
+        """Wait for something, at most so long: the messages that are there, and the extra fds that woke us."""
+        ready = dict(self._poller.poll(math.ceil(timeout_ms)))
         messages: list[Received] = []
         for source in ready:
             if isinstance(source, zmq.Socket):
