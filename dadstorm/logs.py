@@ -1,7 +1,7 @@
 """Structured logs: one call per process, then ``structlog.get_logger()`` anywhere.
 
-In a file a log is JSON lines, one object an event, so that logs of many processes can be merged by time and searched. On
-a terminal it is coloured text. A line is handed over in a single write to a file opened for appending: lines of
+In a file a log is JSON lines, one object an event: logs of many processes can be merged by time and searched. On a
+terminal it is coloured text. A line is handed over in a single write to a file opened for appending: lines of
 several processes never mix, and a killed process loses none that it had logged.
 """
 
