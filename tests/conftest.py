@@ -45,6 +45,8 @@ def leaves_nothing_behind(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     if request.node.get_closest_marker("cluster") is None:
         yield
         return
+    # pytest makes its own temporary folder at its first use: that must not be within the one that has to be empty.
+    request.getfixturevalue("tmp_path_factory").getbasetemp()
     folder: Path = request.getfixturevalue("short_tmp")
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
