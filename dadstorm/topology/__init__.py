@@ -6,5 +6,6 @@
 
 from dadstorm.topology.compile import load
 from dadstorm.topology.describe import describe
+from dadstorm.topology.schema import json_schema
 
-__all__ = ["describe", "load"]
+__all__ = ["describe", "json_schema", "load"]

@@ -77,7 +77,7 @@ def _drafts(ctx: Context, top: shapes.Section, form: str | None) -> list[Draft]:
     seen: dict[str, Text] = {}
     drafts = _section(ctx, top, "sources", source, seen)
     drafts += _section(ctx, top, "operators", operators.declare, seen)
-    if top.get("sources") is None:
+    if top.missing("sources"):
         report.mistake(top.place, "sources is missing; expected at least one source")
     if form is None:
         drafts += _section(ctx, top, "sinks", sinks.sink, seen)

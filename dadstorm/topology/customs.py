@@ -23,7 +23,7 @@ MODES = ("row", "batch", "keyed")
 def custom(ctx: Context, section: Section, fields: Fields | None, outputs: int | None, what: str) -> Computed | None:
     node = section.get("custom")
     assert node is not None
-    reference = text(ctx.report, node, f"{what}: custom")
+    reference = text(ctx.report, node, f"{what}: custom", "module.function or module.Class")
     own_fields = _fields(ctx, section, what)
     with_id_node, mode_node = section.get("with_id"), section.get("mode")
     with_id = None if with_id_node is None else boolean(ctx.report, with_id_node, f"{what}: with_id")

@@ -155,12 +155,9 @@ def _parse(content: str, report: Report) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        problem = error.problem or error.context or "cannot be parsed"
-        hint = ""
-        if mark and content[mark.index : mark.index + 1] == "\t":
-            hint = "; indent with blanks, not with tabs"
-        elif error.context:
-            hint = f" {error.context}"
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        tab = mark is not None and content[mark.index : mark.index + 1] == "\t"
+        hint = "; indent with blanks, not with tabs" if tab else ""
         report.mistake(place, f"not YAML: {problem}{hint}")
     except _TooMany as limit:
         report.mistake(

@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, cast, get_args
 
+import pyarrow as pa
+
 from dadstorm.plan import Field, FieldType
+from dadstorm.sources.fields import convert
 from dadstorm.topology.document import Items, Mapping, Node, Text, found, is_null
 from dadstorm.topology.report import Place, Report, listed, nearest
-from dadstorm.topology.values import INT64_MAX, INT64_MIN, parse_bool, parse_float, parse_int, parse_timestamp_us, words
+from dadstorm.topology.values import parse_int, words
 
 FIELDS_MAX = 1000
 """More columns than this belong into fewer, wider fields; every tile carries them all."""
@@ -120,17 +123,16 @@ def positions(report: Report, node: Node, fields: Sequence[Field] | None, what: 
 
 
 def constant(text: str, kind: FieldType) -> str | int | float | bool | None:
-    """A value of a field's type from its text (a timestamp as microseconds since 1970); None if it is none."""
+    """A value of a field's type from its text, by the rules for data; None if it is none.
+
+    A timestamp becomes microseconds since 1970."""
     if kind == "string":
         return text
-    if kind == "int":
-        value = parse_int(text)
-        return value if value is not None and INT64_MIN <= value <= INT64_MAX else None
-    if kind == "float":
-        return parse_float(text)
-    if kind == "bool":
-        return parse_bool(text)
-    return parse_timestamp_us(text)
+    column, wrong = convert(pa.array([text]), kind)
+    if len(wrong) or column.null_count:
+        return None
+    value: int | float | bool = (column.cast(pa.int64()) if kind == "timestamp" else column)[0].as_py()
+    return value
 
 
 EXAMPLES: dict[str, str] = {
@@ -143,8 +145,9 @@ EXAMPLES: dict[str, str] = {
 """What to expect where a value of each type should stand."""
 
 
-def type_of(fields: Sequence[Field], index: int) -> FieldType:
-    return fields[index].type
+def an(kind: str) -> str:
+    """A type with its article."""
+    return f"an {kind}" if kind == "int" else f"a {kind}"
 
 
 def show(fields: Sequence[Field]) -> str:

@@ -6,7 +6,6 @@ numbers the same records alike.
 
 from __future__ import annotations
 
-import csv
 import glob
 import gzip
 import os
@@ -16,6 +15,7 @@ import zlib
 import pyarrow as pa
 
 from dadstorm.plan import Field, FieldType
+from dadstorm.sources.format_csv import fields_of
 from dadstorm.topology.context import Context
 from dadstorm.topology.document import Node, Text, found, nearest_file
 from dadstorm.topology.fields import Declared, Fields
@@ -75,42 +75,54 @@ def _unreadable(path: str) -> str | None:
 
 
 def header_fields(
-    ctx: Context, place: Place, files: list[str], delimiter: str, comment: str | None, limit: int, what: str
-) -> Fields | None:
-    """The columns that the CSV files' first lines name, all as strings; every file has to name the same."""
-    names: list[str] | None = None
+    ctx: Context, place: Place, files: list[str], delimiter: str, comment: str | None, limit: int,
+    wanted: list[Declared] | None, what: str,
+) -> Fields | None:  # fmt: skip
+    """The wanted fields, each of which every header has to name; if none are wanted, the first header's, as strings.
+
+    A file without records needs no header."""
     for path in files:
-        line = _first_line(ctx, place, path, comment, limit, what)
-        if line is None:
+        try:
+            record = _first_record(path, comment, limit)
+            names = None if record is None else fields_of(record, delimiter)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            ctx.report.mistake(place, f"{what}: cannot read the header of {path}: {error}")
             return None
-        own = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
-        if not own or "" in own or len(set(own)) < len(own):
+        if names is None:
+            continue
+        if "" in names or len(set(names)) < len(names):
+            shown = ", ".join(names)[:60]
             expected = "expected a name per column, each once"
-            ctx.report.mistake(place, f"{what}: the header of {path} is {line[:60]!r}; {expected}")
+            ctx.report.mistake(place, f"{what}: the header of {path} is {shown!r}; {expected}")
             return None
-        if names is not None and own != names:
-            ctx.report.mistake(place, f"{what}: the header of {path} is {own}, that of {files[0]} is {names}")
+        if wanted is None:
+            wanted = [Declared(place, name, None) for name in names]
+        missing = [one for one in wanted if one.name not in names]
+        for one in missing:
+            hint = nearest(one.name, names) or f"; it has {', '.join(names)}"
+            ctx.report.mistake(one.place, f'{what}: the header of {path} has no column "{one.name}"{hint}')
+        if missing:
             return None
-        names = own
-    return tuple(Field(name) for name in names or ())
+    if wanted is None:
+        ctx.report.mistake(place, f"{what}: {files[0]} has no header; expected a first line with the columns' names")
+        return None
+    return tuple(one.field for one in wanted)
 
 
-def _first_line(ctx: Context, place: Place, path: str, comment: str | None, limit: int, what: str) -> str | None:
-    """The first line that is neither empty nor a comment."""
-    try:
-        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-            while raw := file.readline(limit + 1):
-                if len(raw) > limit:
-                    ctx.report.mistake(place, f"{what}: the header of {path} is longer than record_max ({limit} bytes)")
-                    return None
-                line = raw.decode("utf-8-sig").rstrip("\r\n")
-                if line and not (comment and line.startswith(comment)):
-                    return line
-        ctx.report.mistake(place, f"{what}: {path} has no header; expected a first line with the columns' names")
-    except UnicodeDecodeError:
-        ctx.report.mistake(place, f"{what}: the header of {path} is not UTF-8 text")
-    except (OSError, EOFError, zlib.error) as error:
-        ctx.report.mistake(place, f"{what}: cannot read the header of {path}: {error}")
+def _first_record(path: str, comment: str | None, limit: int) -> str | None:
+    """The first record that is neither empty nor a comment; a quoted name may go over several lines."""
+    with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+        record = b""
+        while raw := file.readline(limit + 1):
+            record += raw
+            if len(record) > limit:
+                raise ValueError(f"it is longer than record_max ({limit} bytes)")
+            if record.count(b'"') % 2:
+                continue
+            line = record.decode("utf-8-sig").rstrip("\r\n")
+            if line and not (comment and line.startswith(comment)):
+                return line
+            record = b""
     return None
 
 

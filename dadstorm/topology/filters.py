@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dadstorm.plan import Field
 from dadstorm.topology.document import Items, Mapping, Node, Text, found
-from dadstorm.topology.fields import EXAMPLES, Fields, constant, position
+from dadstorm.topology.fields import EXAMPLES, Fields, an, constant, position
 from dadstorm.topology.report import Report, listed, nearest
 from dadstorm.topology.shapes import LONG_FORMS, Section
 
@@ -123,7 +123,7 @@ def _value(report: Report, op: Text, values: list[Text], field: Field, what: str
     for value in values:
         one = constant(value.text, field.type)
         if one is None:
-            expected = f'field "{field.name}" is a {field.type}; expected {EXAMPLES[field.type]}'
+            expected = f'field "{field.name}" is {an(field.type)}; expected {EXAMPLES[field.type]}'
             report.mistake(value.place, f"{what}: found {found(value)}, but {expected}")
             return None
         constants.append(one)
@@ -132,7 +132,7 @@ def _value(report: Report, op: Text, values: list[Text], field: Field, what: str
 
 def _regex(report: Report, op: Text, value: Text, field: Field, what: str) -> str | None:
     if field.type != "string":
-        report.mistake(op.place, f'{what}: field "{field.name}" is a {field.type}; matches needs a string field')
+        report.mistake(op.place, f'{what}: field "{field.name}" is {an(field.type)}; matches needs a string field')
         return None
     try:
         # Arrow's own engine (RE2) runs it later, so Arrow decides what a right expression is.

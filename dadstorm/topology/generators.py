@@ -8,7 +8,7 @@ from dadstorm.plan import Field, FieldType
 from dadstorm.topology import values
 from dadstorm.topology.context import Context
 from dadstorm.topology.document import Entry, Items, Mapping, Node, Text, found, is_null
-from dadstorm.topology.fields import Fields, declared
+from dadstorm.topology.fields import Fields, constant, declared
 from dadstorm.topology.report import Report, listed, nearest
 from dadstorm.topology.shapes import GENERATORS, Section
 
@@ -124,7 +124,7 @@ def _words(report: Report, node: Node | None, what: str) -> Made | None:
 
 
 def _timestamp(report: Report, node: Node | None, what: str) -> Made | None:
-    start: int | None = START_US
+    start: Any = START_US
     step: int | None = STEP_US
     if node is not None:
         if not isinstance(node, Mapping):
@@ -133,7 +133,7 @@ def _timestamp(report: Report, node: Node | None, what: str) -> Made | None:
         section = Section(report, node, what, GENERATORS["timestamp"])
         start_node, step_node = section.get("start"), section.get("step")
         if start_node is not None:
-            start = values.parse_timestamp_us(start_node.text) if isinstance(start_node, Text) else None
+            start = constant(start_node.text, "timestamp") if isinstance(start_node, Text) else None
             if start is None:
                 report.mistake(start_node.place, f"{what}: found {found(start_node)}; expected such as 2020-01-01")
         if step_node is not None:

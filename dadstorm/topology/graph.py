@@ -37,7 +37,7 @@ def _check_inputs(ctx: Context, draft: Draft, by_name: dict[str, Draft]) -> None
             right.append(reading)
         elif name in by_name:
             ctx.report.mistake(reading.place, f'{draft.what}: input "{name}" is a sink, which nobody can read')
-        else:
+        elif any(other.kind == "source" for other in by_name.values()):
             hint = nearest(name, readable) or f"; there are {', '.join(readable) or 'none'}"
             ctx.report.mistake(reading.place, f'{draft.what}: no source or operator "{name}"{hint}')
     draft.severed = (not draft.readings and draft.kind != "source") or len(right) < len(draft.readings)

@@ -13,7 +13,7 @@ from dadstorm.topology.computed import MAX_OUTPUTS, Computed
 from dadstorm.topology.context import Context
 from dadstorm.topology.customs import custom
 from dadstorm.topology.document import Mapping, Node, Text, found, is_null
-from dadstorm.topology.fields import Fields, position, positions
+from dadstorm.topology.fields import Fields, an, position, positions
 from dadstorm.topology.filters import conditions
 from dadstorm.topology.shapes import LONG_FORMS, Section
 from dadstorm.topology.values import integer, text
@@ -107,7 +107,8 @@ def _split_field(ctx: Context, section: Section, value: Node | None, fields: Fie
         ctx.report.mistake(place, f"{what}: found {found(value)}; expected one field")
         return None
     if index is not None and fields[index].type != "string":
-        ctx.report.mistake(place, f'{what}: field "{fields[index].name}" is a {fields[index].type}; expected a string')
+        field = fields[index]
+        ctx.report.mistake(place, f'{what}: field "{field.name}" is {an(field.type)}; expected a string')
         return None
     return index
 

@@ -40,6 +40,8 @@ def declare(ctx: Context, name: Text, node: Node) -> Draft:
 
 def inputs(ctx: Context, name: Text, section: Section, what: str) -> list[Reading]:
     node = section.get("input")
+    if node is None and not section.missing("input"):
+        return []
     if node is None:
         ctx.report.mistake(name.place, f"{what}: input is missing; expected the source or operator that it reads")
         return []
@@ -124,7 +126,8 @@ def _routing(ctx: Context, section: Section, fields: Fields | None, what: str) -
         return Routing(plain[text])
     hashing = _HASHING.match(text)
     if not hashing:
-        hint = nearest(text.partition("(")[0], ("primary", "random", "hashing(FIELD)", "hashing"))
+        name = text.partition("(")[0]
+        hint = "" if name == "hashing" else nearest(name, ("primary", "random", "hashing"))
         ctx.report.mistake(node.place, f"{what}: routing: found {found(node)}; {_EXPECTED}{hint}")
         return None
     keys = Items(node.place, tuple(Text(node.place, key.strip()) for key in hashing[1].split(",")))

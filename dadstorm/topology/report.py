@@ -59,11 +59,17 @@ class Report:
         raise UserError(*ordered)
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
-    """``; did you mean "x"?`` for the option that is spelt most like the word, whatever the case; else nothing."""
+def closest(word: str, options: Iterable[str]) -> str | None:
+    """The option that is spelt most like the word, whatever the case."""
     by_lower = {option.lower(): option for option in options}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return f'; did you mean "{by_lower[near[0]]}"?' if near else ""
+    return by_lower[near[0]] if near else None
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """``; did you mean "x"?`` for the closest option; nothing if none is close."""
+    near = closest(word, options)
+    return f'; did you mean "{near}"?' if near else ""
 
 
 def listed(options: Iterable[str]) -> str:

@@ -102,7 +102,7 @@ def hosts(report: Report, node: Mapping) -> dict[str, str]:
         what = f'host "{name}"'
         if not NAME.match(name):
             report.mistake(entry.key.place, f"{what}: expected a name of letters, digits, _ and -, no digit first")
-        value = values.text(report, entry.value, what)
+        value = values.text(report, entry.value, what, "HOST or HOST:PORT")
         if value is None:
             continue
         assert isinstance(entry.value, Text)

@@ -10,7 +10,7 @@ from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence
 
 from dadstorm.topology.document import Mapping, Node, Text, found
-from dadstorm.topology.report import Place, Report, listed, nearest
+from dadstorm.topology.report import Place, Report, closest, listed, nearest
 
 TOPOLOGY = (
     "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
@@ -73,10 +73,14 @@ class Section:
         self.report = report
         self.node = node
         self.what = what
+        self._meant: set[str] = set()
         for name, entry in node.entries.items():
             if name not in keys:
-                hint = nearest(name, keys) or f"; expected {listed(keys)}"
-                report.mistake(entry.key.place, f"{what}: unknown key {found(entry.key)}{hint}")
+                near = closest(name, keys)
+                hint = f'did you mean "{near}"?' if near else f"expected {listed(keys)}"
+                report.mistake(entry.key.place, f"{what}: unknown key {found(entry.key)}; {hint}")
+                if near:
+                    self._meant.add(near)
 
     @property
     def place(self) -> Place:
@@ -85,6 +89,10 @@ class Section:
     def get(self, key: str) -> Node | None:
         entry = self.node.entries.get(key)
         return entry.value if entry else None
+
+    def missing(self, key: str) -> bool:
+        """Whether a key is not there, nor one that was probably meant to be it (and is a mistake already)."""
+        return key not in self.node.entries and key not in self._meant
 
     def key_place(self, key: str) -> Place:
         return self.node.entries[key].key.place
@@ -102,16 +110,13 @@ def kind_of(
         kind = named[0]
         return kind, Section(report, node, what, (kind, *kinds[kind]))
     every = sorted({*kinds, *(key for keys in kinds.values() for key in keys)})
+    expected = f"; expected one of {listed(kinds)}"
     unknown = [entry.key for key, entry in node.entries.items() if key not in every]
     for key in unknown:
-        report.mistake(key.place, f"{what}: unknown key {found(key)}{nearest(key.text, every) or known(kinds)}")
+        report.mistake(key.place, f"{what}: unknown key {found(key)}{nearest(key.text, every) or expected}")
     if named:
         place = node.entries[named[1]].key.place
-        report.mistake(place, f"{what} is both {' and '.join(named)}; expected exactly one of {listed(kinds)}")
+        report.mistake(place, f"{what} is both {' and '.join(named)}; expected exactly one of these")
     elif not unknown:
-        report.mistake(name.place, f"{what} does not say what it is; expected one of {listed(kinds)}")
+        report.mistake(name.place, f"{what} does not say what it is{expected}")
     return None
-
-
-def known(kinds: AnyMapping[str, Sequence[str]]) -> str:
-    return f"; expected one of {listed(kinds)}"

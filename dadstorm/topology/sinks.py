@@ -36,7 +36,7 @@ def sink(ctx: Context, name: Text, node: Node) -> Draft:
     assert value is not None
     path: str | None = None
     if form != "console":
-        path = f"{name.text}.{form}" if is_null(value) else text(ctx.report, value, f"{draft.what}: {form}")
+        path = f"{name.text}.{form}" if is_null(value) else text(ctx.report, value, f"{draft.what}: {form}", "a path")
     elif not is_null(value):
         ctx.report.mistake(value.place, f"{draft.what}: console: found {found(value)}; expected nothing")
     _writes(ctx, draft, form, path, value.place)

@@ -12,11 +12,10 @@ from dadstorm.topology.document import Node, Text, found, is_null
 from dadstorm.topology.fields import Declared, Fields, declared
 from dadstorm.topology.files import header_fields, parquet_fields, paths
 from dadstorm.topology.placement import claim_port, endpoint, join, replicas, slices
-from dadstorm.topology.report import nearest
 from dadstorm.topology.shapes import SOURCES, Section, kind_of
 from dadstorm.topology.values import INT64_MAX, boolean, choice, integer, number, size_bytes, text
 
-RECORD_BYTES_DEFAULT = 1 << 20
+RECORD_BYTES_DEFAULT = 16 << 20
 RECORD_BYTES_MAX = 256 << 20
 RATE_MAX = 1e9
 ON_ERROR = ("fail", "skip", "dead-letter")
@@ -74,22 +73,11 @@ def _files(ctx: Context, draft: Draft, section: Section, how: str) -> None:
             draft.fields = parquet_fields(ctx, value.place, found_paths, wanted, draft.what)
     elif how == "csv" and header:
         if found_paths:
-            named = header_fields(ctx, value.place, found_paths, delimiter, comment, limit, draft.what)
-            draft.fields = _chosen(ctx, named, wanted, draft.what) if named else None
+            draft.fields = header_fields(
+                ctx, value.place, found_paths, delimiter, comment, limit, wanted, draft.what
+            )
     else:
         draft.fields = _line_fields(ctx, draft, how, wanted)
-
-
-def _chosen(ctx: Context, named: Fields, wanted: list[Declared] | None, what: str) -> Fields | None:
-    """The declared fields, each of which the header has to name; the header's if none are declared."""
-    if wanted is None:
-        return named
-    names = [field.name for field in named]
-    missing = [one for one in wanted if one.name not in names]
-    for one in missing:
-        hint = nearest(one.name, names) or f"; it has {', '.join(names)}"
-        ctx.report.mistake(one.place, f'{what}: the header has no column "{one.name}"{hint}')
-    return None if missing else tuple(one.field for one in wanted)
 
 
 def _line_fields(ctx: Context, draft: Draft, form: str, wanted: list[Declared] | None) -> Fields | None:
@@ -101,6 +89,9 @@ def _line_fields(ctx: Context, draft: Draft, form: str, wanted: list[Declared] |
             return None
         return (fields[0].field,)
     if wanted is None:
+        assert draft.section is not None
+        if not draft.section.missing("fields"):
+            return None
         hint = ", or header: true" if form == "csv" and draft.params["type"] == "file" else ""
         ctx.report.mistake(draft.place, f"{draft.what}: fields is missing; expected such as [id:int, user]{hint}")
         return None
@@ -138,7 +129,7 @@ def _live(ctx: Context, draft: Draft, section: Section, how: str) -> None:
         ctx.claim(draft.place, "standard input", draft.what)
         if not is_null(value):
             form = choice(ctx.report, value, f"{draft.what}: stdin", LINE_FORMATS)
-    folder = None if journal is None else text(ctx.report, journal, f"{draft.what}: journal")
+    folder = None if journal is None else text(ctx.report, journal, f"{draft.what}: journal", "a folder")
     params |= {
         "format": form, "delimiter": _delimiter(section, draft.what), "journal": ctx.path(folder) if folder else None,
     }  # fmt: skip

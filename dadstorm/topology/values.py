@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from dadstorm.topology.document import Items, Mapping, Node, Text, found, is_null
@@ -22,7 +21,6 @@ _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|m|h)\Z")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([KMG]i?B|B|[KMG])?\Z", re.IGNORECASE)
 _SIZE_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def parse_int(text: str) -> int | None:
@@ -37,20 +35,10 @@ def parse_bool(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.lower())
 
 
-def parse_timestamp_us(text: str) -> int | None:
-    """Microseconds since 1970 of an ISO 8601 date or time; UTC if it names no zone."""
-    try:
-        when = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", text.strip()))
-    except ValueError:
-        return None
-    when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
-    return (when - _EPOCH) // timedelta(microseconds=1)
-
-
-def text(report: Report, node: Node, what: str) -> str | None:
+def text(report: Report, node: Node, what: str, expected: str = "a word") -> str | None:
     if isinstance(node, Text) and not node.is_null and node.text.strip():
         return node.text.strip()
-    report.mistake(node.place, f"{what}: found {found(node)}; expected a word")
+    report.mistake(node.place, f"{what}: found {found(node)}; expected {expected}")
     return None
 
 

@@ -1,0 +1,4 @@
+"""A module that cannot be imported."""
+
+NOTHING = {}
+EACH = NOTHING["each"]
