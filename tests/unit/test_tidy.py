@@ -113,6 +113,17 @@ def test_no_unfinished_business_no_paths_of_a_machine_no_registry() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    wrong = [
+        f"{name_of(page)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_packaging_lives_in_setup_cfg_alone() -> None:
     assert (ROOT / "setup.cfg").is_file()
     assert not (ROOT / "pyproject.toml").exists()
