@@ -80,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     shake = run.add_argument_group("shaking", "change the timing of a run, to see that its output stays the same")
     shake.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0, help="delay messages by up to MS")
     shake.add_argument("--shake-batch", metavar="ROWS", type=_not_negative, default=0, help="at most ROWS in a step")
-    shake.add_argument("--shake-seed", metavar="N", type=int, default=0, help="seed of the delays")
+    shake.add_argument("--shake-seed", metavar="N", type=int, default=0, help="seed of the delays and the order")
+    shake.add_argument("--shake-order", action="store_true", help="start the replicas in a random order")
 
     check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
     check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
@@ -116,7 +117,7 @@ def _run(options: argparse.Namespace) -> int:
     from dadstorm.wire.control import Shake
     from puppetmaster.run import Options, run
 
-    shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed)
+    shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed, options.shake_order)
     return run(
         Options(
             topology=options.topology,

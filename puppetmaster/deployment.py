@@ -8,6 +8,7 @@ has died that should not have.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,12 +67,10 @@ class Deployment:
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
         encoded = msgspec.msgpack.encode(self.plan)
-        for index, operator in enumerate(self.plan.operators):
-            for number in range(len(operator.replicas)):
-                self.replicas[Peer(index, number)] = Replica()
-                self.endpoint.send(
-                    self.pcs, control.Spawn(encoded, index, number, self.address, self.folder, self.shake)
-                )
+        for peer in self._start_order():
+            self.replicas[peer] = Replica()
+            spawn = control.Spawn(encoded, peer.operator, peer.replica, self.address, self.folder, self.shake)
+            self.endpoint.send(self.pcs, spawn)
         deadline = time.monotonic() + SPAWN_PATIENCE_S
         while any(replica.address is None for replica in self.replicas.values()):
             if time.monotonic() > deadline:
@@ -85,6 +84,13 @@ class Deployment:
             for index, operator in enumerate(self.plan.operators)
         )
         self.tell_all(control.Directory(addresses))
+
+    def _start_order(self) -> list[Peer]:
+        """Everybody, in the order in which they are spawned and told things: the plan's, unless it is shaken."""
+        peers = [Peer(index, n) for index, op in enumerate(self.plan.operators) for n in range(len(op.replicas))]
+        if self.shake.order:
+            random.Random(self.shake.seed).shuffle(peers)
+        return peers
 
     def tell_all(self, message: control.Message) -> None:
         for replica in self.replicas.values():

@@ -30,11 +30,13 @@ class Spawn(msgspec.Struct, tag="spawn", frozen=True):
 
 class Shake(msgspec.Struct, frozen=True):
     """How to shake a run, for those who want to see that its output does not change: messages are held back by a
-    random time up to ``delay_ms``, and no step takes more than ``batch_max`` rows (0: no limit)."""
+    random time up to ``delay_ms``, no step takes more than ``batch_max`` rows (0: no limit), and with ``order`` replicas
+    are spawned and told to start in a random order instead of the plan's."""
 
     delay_ms: float = 0
     batch_max: int = 0
     seed: int = 0
+    order: bool = False
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
