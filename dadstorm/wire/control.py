@@ -30,8 +30,8 @@ class Spawn(msgspec.Struct, tag="spawn", frozen=True):
 
 class Shake(msgspec.Struct, frozen=True):
     """How to shake a run, for those who want to see that its output does not change: messages are held back by a
-    random time up to ``delay_ms``, no step takes more than ``batch_max`` rows (0: no limit), and with ``order`` replicas
-    are spawned and told to start in a random order instead of the plan's."""
+    random time up to ``delay_ms``, no step takes more than ``batch_max`` rows (0: no limit), and with ``order`` the
+    replicas are spawned and told to start in a random order instead of the plan's."""
 
     delay_ms: float = 0
     batch_max: int = 0
