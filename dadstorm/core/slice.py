@@ -212,7 +212,8 @@ class WorkSlice(_Emitter):
 
 
 class SinkSlice:
-    """A slice of a sink: merge and deliver; safe is what the sink has committed."""
+    """A slice of a sink: merge and deliver whole seqs, so that ``done`` is always a cut that the sink can commit; safe is
+    what it has committed."""
 
     outlets: Sequence[Outlet] = ()
 
@@ -224,6 +225,8 @@ class SinkSlice:
         self.rows_in = 0
         self.rows_out = 0
         self._nothing = Rows.empty(schema)
+        self._held: list[Rows] = []
+        """Rows of a seq that is not complete yet."""
 
     def has_work(self) -> bool:
         return self.merger.has_work(self.done)
@@ -232,10 +235,14 @@ class SinkSlice:
         rows = self.merger.next(rows_max)
         if rows is not None:
             self.rows_in += len(rows)
+            self._held.append(rows)
         hi = self.merger.position
-        if rows is not None or hi > self.done:
-            self.done = max(self.done, hi)
-            yield Deliver(self.index, self._nothing if rows is None else rows, self.done)
+        if hi > self.done:
+            held = Rows.concat(self._held) if self._held else self._nothing
+            rest = held.since(hi)
+            self._held = [rest] if len(rest) else []
+            self.done = hi
+            yield Deliver(self.index, held.below(hi), hi)
 
     def committed(self, cut: int) -> None:
         self.safe = max(self.safe, cut)
