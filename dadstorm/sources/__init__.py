@@ -1,6 +1,7 @@
 """Sources: where records come from and how they get their seqs.
 
-``make_reader`` is all that the rest of the system needs: a reader for one slice of a source, from the start or from a mark.
+``make_reader`` is all that the rest of the system needs: a reader for one slice of a source, from the start or from a
+mark.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ def make_reader(
 ) -> Reader:
     """A reader for one slice of a source that gives every record at or above ``cut``, once, in order of seq.
 
-    ``mark`` is what an earlier reader of the slice returned for this cut or a lower one; without it, reading starts at the
-    beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
+    ``mark`` is what an earlier reader of the slice returned for this cut or a lower one; without it, reading starts
+    at the beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
     """
     kind = operator.params["type"]
     if kind == "file":

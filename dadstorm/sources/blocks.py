@@ -1,8 +1,9 @@
 """Blocks: how a file is shared out among slices.
 
-A file's bytes fall into blocks of a fixed size; a record belongs to the block in which it starts, and block b of path p to slice
-(p + b) mod slices. Every slice goes over the whole file, counts the records in the others' blocks and parses its own: so
-each knows the exact number of every record, without asking anybody, and the number does not depend on how many slices there are.
+A file's bytes fall into blocks of a fixed size; a record belongs to the block in which it starts, and block b of path
+p to slice (p + b) mod slices. Every slice goes over the whole file, counts the records in the others' blocks and
+parses its own: so each knows the exact number of every record, without asking anybody, and the number does not depend
+on how many slices there are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SLACK_BYTES = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Whole units that begin in one block, and all of that block's units from the first one on unless one of them is overlong."""
+    """Whole units that begin in one block, and all of that block's units from the first one on unless one of them is
+    overlong."""
 
     data: bytes
     split: Split

@@ -37,7 +37,8 @@ FALSE = [*_every_case("false"), "0"]
 
 
 def convert(strings: pa.Array, field_type: str) -> tuple[pa.Array, Ints]:
-    """The column as its type, null where the string was empty, and the positions of strings that are not of the type."""
+    """The column as its type, null where the string was empty, and the positions of strings that are not of the
+    type."""
     if field_type == "string":
         return strings, np.empty(0, np.int64)
     cast = _CASTS[field_type]

@@ -1,7 +1,7 @@
 """File sources of line-like formats: csv, jsonl, text; plain or gzip-compressed; several files one after the other.
 
-The seq of a record is its number over all paths, counted from 0; blank lines, comments and headers are no records, broken
-records are. A mark is the start of a block: {"path", "offset", "seq", "line"}.
+The seq of a record is its number over all paths, counted from 0; blank lines, comments and headers are no records,
+broken records are. A mark is the start of a block: {"path", "offset", "seq", "line"}.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def make_format(operator: Operator, record_bytes_max: int) -> Format:
         delimiter = params.get("delimiter") or ","
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
             raise RunFailed(
-                f"source {operator.name!r}: the delimiter must be one ASCII character other than a quote or a line end, "
+                f"source {operator.name!r}: the delimiter must be one ASCII character, no quote and no line end, "
                 f"found {delimiter!r}"
             )
         return CsvFormat(operator.fields, limit, delimiter, comment)
@@ -56,7 +56,13 @@ class FileReader:
     """One slice of a file source."""
 
     def __init__(
-        self, operator: Operator, slice_index: int, *, mark: Mark | None = None, cut: int = START, block_bytes: int = BLOCK_BYTES
+        self,
+        operator: Operator,
+        slice_index: int,
+        *,
+        mark: Mark | None = None,
+        cut: int = START,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._operator = operator
         self._slice = slice_index
@@ -131,7 +137,13 @@ class FileReader:
         path = self._paths[self._path]
         seqs = np.arange(seq, seq + len(chunk.split.starts), dtype=np.int64)
         return parse(
-            self._format, self._operator, chunk.data, chunk.split, seqs, lambda i: f"{path}:{chunk.line_of(i)}", self._cut
+            self._format,
+            self._operator,
+            chunk.data,
+            chunk.split,
+            seqs,
+            lambda i: f"{path}:{chunk.line_of(i)}",
+            self._cut,
         )
 
     def _note(self) -> None:

@@ -1,8 +1,8 @@
 """CSV (RFC 4180): fields between delimiters, double quotes around those that hold delimiters, quotes or newlines.
 
-Nothing is trimmed. As in most readers, a quote inside an unquoted field is an ordinary character, and what follows a closing quote
-up to the delimiter belongs to the field. A bare carriage return outside quotes is refused: half the tools would see a line
-end there.
+Nothing is trimmed. As in most readers, a quote inside an unquoted field is an ordinary character, and what follows a
+closing quote up to the delimiter belongs to the field. A bare carriage return outside quotes is refused: half the
+tools would see a line end there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from dadstorm.sources.split import Rules, Split
 
 
 class CsvFormat:
-    def __init__(
-        self, fields: tuple[Field, ...], limit: int, delimiter: str = ",", comment: str | None = None
-    ) -> None:
+    def __init__(self, fields: tuple[Field, ...], limit: int, delimiter: str = ",", comment: str | None = None) -> None:
         self.rules = Rules(limit, b"", comment.encode() if comment else None, ord(delimiter))
         self._delimiter = delimiter
         self._fields = fields
@@ -75,7 +73,9 @@ class CsvFormat:
                 column.append(values[position])
         batch, wrong = typed_columns(columns, self._fields)
         broken.update((whole[i], why) for i, why in wrong.items())
-        return (batch if len(whole) == len(records) else with_nulls(batch, len(records), np.array(whole, np.int64))), broken
+        return (
+            batch if len(whole) == len(records) else with_nulls(batch, len(records), np.array(whole, np.int64))
+        ), broken
 
 
 def fields_of(record: str, delimiter: str) -> list[str]:

@@ -1,8 +1,8 @@
 """JSON lines: one object per line, fields by name.
 
-A missing key is null, and so is a null. Otherwise a value must be of its field's type: a string is no number and a number no
-string, an integer has no fraction, a timestamp is a string. Keys that are no fields are ignored. NaN and Infinity
-are not JSON.
+A missing key is null, and so is a null. Otherwise a value must be of its field's type: a string is no number and a
+number no string, an integer has no fraction, a timestamp is a string. Keys that are no fields are ignored. NaN and
+Infinity are not JSON.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class JsonLinesFormat:
 
     def batch(self, data: bytes, split: Split) -> pa.RecordBatch:
         octets = np.frombuffer(data, np.uint8)
-        # Arrow does not mind an object over two lines, or two in one. Where every line is {…}, no object goes over its line's
-        # end, and then the number of rows tells.
+        # Arrow does not mind an object over two lines, or two in one. Where every line is {…}, no object goes over
+        # its line's end, and then the number of rows tells.
         if not ((octets[split.starts] == ord("{")).all() and (octets[split.stops - 1] == ord("}")).all()):
             raise Declined
         if b"NaN" in data or b"Inf" in data:

@@ -1,8 +1,8 @@
 """Formats of line-like records: CSV, JSON lines, text.
 
-A format turns records into columns in one of two ways. ``batch`` takes a whole block with Arrow's readers; it may decline
-(``Declined``) for whatever reason, and then ``rows`` goes record by record and says which are broken and why. What ``batch`` accepts
-``rows`` would accept with the same values, so it never shows which way a record went.
+A format turns records into columns in one of two ways. ``batch`` takes a whole block with Arrow's readers; it may
+decline (``Declined``) for whatever reason, and then ``rows`` goes record by record and says which are broken and why.
+What ``batch`` accepts ``rows`` would accept with the same values, so it never shows which way a record went.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Format(Protocol):
     rules: Rules
 
     def batch(self, data: bytes, split: Split) -> pa.RecordBatch:
-        """All records of a block, or ``Declined``. The bytes are valid UTF-8 without NUL and no record is known to be broken."""
+        """All records of a block, or ``Declined``. The bytes are valid UTF-8 without NUL and no record is known to be
+        broken."""
         ...
 
     def rows(self, records: list[str]) -> tuple[pa.RecordBatch, dict[int, str]]:
@@ -59,7 +60,8 @@ class TextFormat:
 
 
 def records_only(data: bytes, split: Split) -> pa.Buffer:
-    """The records of a block with their line ends, as Arrow's readers take them; blank lines may be left, comments are not."""
+    """The records of a block with their line ends, as Arrow's readers take them; blank lines may be left, comments
+    are not."""
     if split.commented:
         ranges = zip(split.starts.tolist(), split.stops.tolist(), strict=True)
         return pa.py_buffer(b"\n".join([data[start:stop] for start, stop in ranges]))
@@ -81,7 +83,8 @@ def typed_columns(columns: list[list[str]], fields: tuple[Field, ...]) -> tuple[
 
 def wrong_value(field: Field, found: object) -> str:
     shown = repr(found)
-    return f"field {field.name!r}: expected {EXPECTED[field.type]}, found {shown if len(shown) <= 60 else shown[:57] + '…'}"
+    shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    return f"field {field.name!r}: expected {EXPECTED[field.type]}, found {shown}"
 
 
 def with_nulls(batch: pa.RecordBatch, count: int, positions: Ints) -> pa.RecordBatch:
@@ -92,8 +95,8 @@ def with_nulls(batch: pa.RecordBatch, count: int, positions: Ints) -> pa.RecordB
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """What a block's reader is asked for: timestamps come as strings, because Arrow's readers take them only all with or all
-    without a zone."""
+    """What a block's reader is asked for: timestamps come as strings, because Arrow's readers take them only all with
+    or all without a zone."""
     return pa.string() if field.type == "timestamp" else ARROW[field.type]
 
 

@@ -7,7 +7,8 @@ from bisect import bisect_right
 from dadstorm.sources.base import Mark
 
 MARKS_MAX = 4096
-"""Where nobody asks for marks, every second one is forgotten when there are so many: a resume then reads a little more."""
+"""Where nobody asks for marks, every second one is forgotten when there are so many: a resume then reads a little
+more."""
 
 
 class Marks:

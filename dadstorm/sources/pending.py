@@ -1,7 +1,7 @@
 """Parsed rows that wait to be handed out.
 
-A block is parsed at once and given out in pieces of the size that the caller can take. Pieces are cut at seqs: rows and dead
-letters of a piece lie below its ``hi``, those of the next at or above it.
+A block is parsed at once and given out in pieces of the size that the caller can take. Pieces are cut at seqs: rows
+and dead letters of a piece lie below its ``hi``, those of the next at or above it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class Refusals:
         self._letters: list[tuple[str, str, str]] = []
 
     def add(self, seq: int, place: str, error: str, record: str) -> None:
-        """A broken record, in order of seq; ``RecordError`` if it stops the run. Below the cut it was dealt with before."""
+        """A broken record, in order of seq; ``RecordError`` if it stops the run. Below the cut it was dealt with
+        before."""
         if seq < self._cut or self._operator.on_error == "skip":
             return
         if self._operator.on_error == "fail":
@@ -65,7 +66,7 @@ def parse(
     """A block's records at or above the cut as rows, and the dead letters among them."""
     if not len(seqs):
         return Rows.empty(operator.schema), None
-    if not split.broken and b"\0" not in data and _is_utf8(data):
+    if not split.broken and not split.by_record and b"\0" not in data and _is_utf8(data):
         try:
             rows = Rows(seqs, np.zeros(len(seqs), np.int64), form.batch(data, split))
             return rows.since(cut), None
@@ -91,7 +92,11 @@ def parse(
     for i in sorted(broken):
         raw = data[split.starts[i] : split.stops[i]]
         overlong = len(raw) > form.rules.limit
-        text = raw[: 4 * SHOWN_CHARS].decode(errors="replace")[:SHOWN_CHARS] + "…" if overlong else raw.decode(errors="replace")
+        text = (
+            raw[: 4 * SHOWN_CHARS].decode(errors="replace")[:SHOWN_CHARS] + "…"
+            if overlong
+            else raw.decode(errors="replace")
+        )
         refusals.add(int(seqs[i]), place(i), broken[i], text)
     if wrong:
         kept = np.setdiff1d(np.arange(len(texts)), np.array(list(wrong), np.int64), assume_unique=True)

@@ -1,12 +1,12 @@
 """Where records begin and end in a run of bytes.
 
-Bytes fall into *units*: records, blank lines and comment lines. A unit ends at a newline (or at the end of the file); in CSV a
-newline inside a double-quoted field does not end a record, and only a quote at the start of a field opens one. A carriage return
-before the newline belongs to the line end. The rules are a pure function of the bytes from a unit's start on, so every
-reader of a file finds the same records, whatever it holds in memory.
+Bytes fall into *units*: records, blank lines and comment lines. A unit ends at a newline (or at the end of the file);
+in CSV a newline inside a double-quoted field does not end a record, and only a quote at the start of a field opens
+one. A carriage return before the newline belongs to the line end. The rules are a pure function of the bytes from a
+unit's start on, so every reader of a file finds the same records, whatever it holds in memory.
 
-A record that does not end within ``limit`` bytes (or whose quote is still open when the file ends) is broken and ends at its
-first newline: a stray quote costs one line, not the rest of the file, and never more memory than the limit.
+A record that does not end within ``limit`` bytes (or whose quote is still open when the file ends) is broken and ends
+at its first newline: a stray quote costs one line, not the rest of the file, and never more memory than the limit.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Split:
     """Comment lines lie between the records."""
     overlong: bool = False
     """The last unit goes on up to the next newline, after ``end``."""
+    by_record: bool = False
+    """A reader of the whole block would see other records: go record by record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Rules:
     """CSV: the byte between fields; None: no quoting, every newline ends a record."""
 
     def split(self, data: bytes, want: int, final: bool) -> Split | None:
-        """The units that begin in ``data[:want]``; None when more data is needed to tell. ``final``: the file ends after data."""
+        """The units that begin in ``data[:want]``; None when more data is needed to tell. ``final``: the file ends
+        after data."""
         newline = data.find(b"\n", want - 1)
         end = newline + 1 if newline >= 0 else (len(data) if final else -1)
         if self.delimiter is not None:
@@ -69,7 +72,11 @@ class Rules:
 
     def lines(self, data: bytes) -> Split:
         """Every line a record of its own, quotes or not, as live sources take them."""
-        return self._lines(data)
+        split = self._lines(data)
+        if self.delimiter is not None and b'"' in data:
+            quoted = self.split(data, len(data), True)
+            split.by_record = quoted is None or bool(quoted.broken) or not np.array_equal(quoted.starts, split.starts)
+        return split
 
     def _lines(self, data: bytes, overlong: bool = False) -> Split:
         octets = np.frombuffer(data, np.uint8)
@@ -132,8 +139,8 @@ class Rules:
         return self._walk(data, want, final)
 
     def _regular(self, data: bytes, octets: np.ndarray, quotes: Ints, end: int) -> bool:
-        """Whether every quote that opens by parity stands at a field's start (or doubles the one before it): then parity
-        and the rules agree."""
+        """Whether every quote that opens by parity stands at a field's start (or doubles the one before it): then
+        parity and the rules agree."""
         opening = quotes[: np.searchsorted(quotes, end)][::2]
         if not len(opening):
             return True
@@ -173,8 +180,8 @@ class Rules:
         return split
 
     def _unit_end(self, data: bytes, start: int, final: bool) -> tuple[int | None, str | None]:
-        """Where the unit's newline is, and what is wrong with it. The place ``limit + 2`` bytes after its start stands for
-        a first line that is longer than the limit; None asks for more data."""
+        """Where the unit's newline is, and what is wrong with it. The place ``limit + 2`` bytes after its start
+        stands for a first line that is longer than the limit; None asks for more data."""
         enough = start + self.limit + 2
         hard = min(len(data), enough)
         known = final or hard == enough
@@ -191,7 +198,9 @@ class Rules:
         elif not known:
             return None, None
         if newline is None and opened >= 0:
-            within = f"within {self.limit:,} bytes (record_bytes_max)" if hard == enough else "before the end of the file"
+            within = (
+                f"within {self.limit:,} bytes (record_bytes_max)" if hard == enough else "before the end of the file"
+            )
             lines = data.count(b"\n", start, opened)
             place = f" on line {lines + 1} of the record" if lines else ""
             why = f"the double quote opened at byte {opened - start + 1}{place} is not closed {within}"
@@ -200,8 +209,8 @@ class Rules:
         return (first if first >= 0 else enough), why
 
     def _record_newline(self, data: bytes, start: int, hard: int, final: bool) -> tuple[int | None, int]:
-        """The newline that ends a record, looked for below ``hard`` (or ``hard`` itself where the file ends); else None, and where
-        a quote is open (-1: none)."""
+        """The newline that ends a record, looked for below ``hard`` (or ``hard`` itself where the file ends); else
+        None, and where a quote is open (-1: none)."""
         at = start
         while True:
             newline = data.find(b"\n", at, hard)

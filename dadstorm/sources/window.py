@@ -34,7 +34,9 @@ class Window:
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - it stays open as long as the window
         except OSError as error:
-            raise self._failed(f"cannot be opened: {error.strerror or error}; check that it exists and is readable") from None
+            raise self._failed(
+                f"cannot be opened: {error.strerror or error}; check that it exists and is readable"
+            ) from None
         info = os.fstat(self._file.fileno())
         if not stat.S_ISREG(info.st_mode):
             self._file.close()
@@ -100,7 +102,9 @@ class Window:
         try:
             part = self._bytes.read(size)
         except EOFError:
-            raise self._failed("ends in the middle of its compressed data; it is incomplete, fetch or make it again") from None
+            raise self._failed(
+                "ends in the middle of its compressed data; it is incomplete, fetch or make it again"
+            ) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise self._failed(f"holds damaged compressed data ({error}); fetch or make it again") from None
         except OSError as error:
@@ -111,7 +115,9 @@ class Window:
     def _check_unchanged(self) -> None:
         info = os.fstat(self._file.fileno())
         if info.st_nlink == 0:
-            raise self._failed("was removed or replaced while it was read; leave inputs in place until the run has ended")
+            raise self._failed(
+                "was removed or replaced while it was read; leave inputs in place until the run has ended"
+            )
         if info.st_size != self._size:
             change = "shrank" if info.st_size < self._size else "grew"
             raise self._failed(

@@ -1,11 +1,13 @@
 """File sources: record numbers, blocks, slices, resuming, and what becomes of broken records.
 
-The property tests compare with a reference that reads a file character by character and shares no code with the sources.
+The property tests compare with a reference that reads a file character by character and shares no code with the
+sources.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -28,10 +30,24 @@ NUMBER_AND_NAME = (Field("n", "int"), Field("name"))
 
 
 def source(
-    *paths: Path | str, form: str = "csv", fields: tuple[Field, ...] = NUMBER_AND_NAME, slices: int = 1, on_error: Any = "fail", **params: Any
+    *paths: Path | str,
+    form: str = "csv",
+    fields: tuple[Field, ...] = NUMBER_AND_NAME,
+    slices: int = 1,
+    on_error: Any = "fail",
+    **params: Any,
 ) -> Operator:
-    given = {"type": "file", "format": form, "paths": [str(p) for p in paths], "header": False, "delimiter": ",", "comment": None}
-    return Operator("in", "source", {**given, **params}, (), fields, slices, (Replica("here"),), Routing(), on_error=on_error)
+    given = {
+        "type": "file",
+        "format": form,
+        "paths": [str(p) for p in paths],
+        "header": False,
+        "delimiter": ",",
+        "comment": None,
+    }
+    return Operator(
+        "in", "source", {**given, **params}, (), fields, slices, (Replica("here"),), Routing(), on_error=on_error
+    )
 
 
 def everything(reader: FileReader, max_rows: int = 1 << 20, max_bytes: int = 1 << 30) -> tuple[list[Any], list[Any]]:
@@ -69,7 +85,7 @@ def write(path: Path, data: bytes | str) -> Path:
 
 
 def test_a_records_seq_is_its_number_and_blank_lines_and_comments_have_none(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "% people\n1,ann\n\n2,bob\r\n\r\n% end\n3,\"c, d\"\n")
+    path = write(tmp_path / "a.csv", '% people\n1,ann\n\n2,bob\r\n\r\n% end\n3,"c, d"\n')
     assert read(source(path, comment="%")) == ([(0, (1, "ann")), (1, (2, "bob")), (2, (3, "c, d"))], [])
 
 
@@ -118,8 +134,16 @@ def test_typed_csv_fields(tmp_path: Path) -> None:
 
 def test_typed_json_fields_missing_and_null_are_null(tmp_path: Path) -> None:
     fields = (Field("i", "int"), Field("f", "float"), Field("b", "bool"), Field("t", "timestamp"), Field("s"))
-    lines = ['{"i":1,"f":2,"b":true,"t":"2024-05-31T12:30:00Z","s":"é\\n"}', "", "{}", '{"i":null,"s":null,"x":[{}]}', '{"t":"2024-05-31"}']
-    rows = [row for _, row in read(source(write(tmp_path / "a.jsonl", "\n".join(lines)), form="jsonl", fields=fields))[0]]
+    lines = [
+        '{"i":1,"f":2,"b":true,"t":"2024-05-31T12:30:00Z","s":"é\\n"}',
+        "",
+        "{}",
+        '{"i":null,"s":null,"x":[{}]}',
+        '{"t":"2024-05-31"}',
+    ]
+    rows = [
+        row for _, row in read(source(write(tmp_path / "a.jsonl", "\n".join(lines)), form="jsonl", fields=fields))[0]
+    ]
     assert [row[:3] for row in rows] == [(1, 2.0, True)] + 3 * [(None, None, None)]
     assert [str(row[3]) for row in rows] == ["2024-05-31 12:30:00", "None", "None", "2024-05-31 00:00:00"]
     assert [row[4] for row in rows] == ["é\n", None, None, None]
@@ -137,7 +161,7 @@ def test_any_number_of_slices_gives_the_same_records_between_them(tmp_path: Path
     whole, _ = read(source(path))
     for slices in (2, 3, 5):
         parts = [read(source(path, slices=slices), s, block_bytes=2048)[0] for s in range(slices)]
-        assert all(parts) and sorted(sum(parts, [])) == whole
+        assert all(parts) and sorted(itertools.chain(*parts)) == whole
 
 
 def test_a_block_is_handed_out_in_pieces_no_larger_than_asked_for(tmp_path: Path) -> None:
@@ -354,7 +378,9 @@ def reference_jsonl(data: bytes, limit: int, comment: bytes) -> list[tuple[int, 
         try:
             found = json.loads(content.decode())
             n, name = found.get("n"), found.get("name")
-            sound = type(n) in (int, type(None)) and type(name) in (str, type(None)) and not broken and b"\0" not in content
+            sound = (
+                type(n) in (int, type(None)) and type(name) in (str, type(None)) and not broken and b"\0" not in content
+            )
         except (ValueError, AttributeError):
             sound = False
         records.append((line, (n, name) if sound else None))
@@ -374,16 +400,18 @@ def reference_text(data: bytes, limit: int, comment: bytes) -> list[tuple[int, t
 
 REFERENCE = {"csv": reference_csv, "jsonl": reference_jsonl, "text": reference_text}
 CSV_PIECES = st.sampled_from(
-    [b"1", b"-2", b"x", b",", b'"', b'""', b"\n", b"\r\n", b"\n", b"1,a\n", b'2,"b"\n', b'3,"c\nd"\r\n', b"\n%", b"% \"c\n", b" ",
-     b"4,y\n5,z\n", b'6,"q""r"\n', "é".encode(), b"\xff", b"\0", b"\r", b"%", b"7,"]
+    [b"1", b"-2", b"x", b",", b'"', b'""', b"\n", b"\r\n", b"\n", b"1,a\n", b'2,"b"\n', b'3,"c\nd"\r\n', b"\n%", b"% \"c\n",
+     b" ", b"4,y\n5,z\n", b'6,"q""r"\n', "é".encode(), b"\xff", b"\0", b"\r", b"%", b"7,"]
 )  # fmt: skip
 JSON_PIECES = st.sampled_from(
-    [b'{"n":1}\n', b'{"n":2,"name":"b"}\r\n', b"\n", b" \n", b"%\n", b"{", b"}", b'{"n":"x"}\n', b'"n":', b"3", b'{"name":"\xff"}\n',
-     b' {"n":4} \n', b'{"n":5}{"n":6}\n', b'{"n":\n7}\n', b"\0", b"[]\n", b'{"n":1.5}\n', b"\r", b'{"n":null}', b"\n"]
+    [b'{"n":1}\n', b'{"n":2,"name":"b"}\r\n', b"\n", b" \n", b"%\n", b"{", b"}", b'{"n":"x"}\n', b'"n":', b"3",
+     b'{"name":"\xff"}\n',     b' {"n":4} \n', b'{"n":5}{"n":6}\n', b'{"n":\n7}\n', b"\0", b"[]\n", b'{"n":1.5}\n', b"\r", b'{"n":null}', b"\n"]
 )  # fmt: skip
 PIECES = {"csv": CSV_PIECES, "jsonl": JSON_PIECES, "text": CSV_PIECES}
 files = st.sampled_from(["csv", "csv", "jsonl", "text"]).flatmap(
-    lambda form: st.tuples(st.just(form), st.lists(st.lists(PIECES[form], max_size=40).map(b"".join), min_size=1, max_size=3))
+    lambda form: st.tuples(
+        st.just(form), st.lists(st.lists(PIECES[form], max_size=40).map(b"".join), min_size=1, max_size=3)
+    )
 )
 
 
@@ -412,7 +440,7 @@ def test_slices_together_give_what_the_reference_reads_and_every_resume_the_tail
     )  # fmt: skip
 
     whole = [read(operator, s, block_bytes=block_bytes) for s in range(slices)]
-    assert sorted(sum((rows for rows, _ in whole), [])) == expected
+    assert sorted(row for rows, _ in whole for row in rows) == expected
     assert sorted((seq, letter[0]) for _, dead in whole for seq, letter in dead) == refused
 
     for s, (rows, dead) in enumerate(whole):
@@ -436,13 +464,29 @@ def test_slices_together_give_what_the_reference_reads_and_every_resume_the_tail
 @given(
     values=st.lists(
         st.text(st.sampled_from('01289.-+eExXnaifNTZ:" \t'), max_size=12)
-        | st.sampled_from(["TRUE", "false", "1", "0", "2020-01-01", "2020-01-01T00:00:00Z", "2020-02-30", "0x1f", "nan", "1e400", "-0"]),
+        | st.sampled_from(
+            [
+                "TRUE",
+                "false",
+                "1",
+                "0",
+                "2020-01-01",
+                "2020-01-01T00:00:00Z",
+                "2020-02-30",
+                "0x1f",
+                "nan",
+                "1e400",
+                "-0",
+            ]
+        ),
         min_size=1,
         max_size=20,
     ),
     kind=st.sampled_from(["int", "float", "bool", "timestamp"]),
 )
-def test_whether_a_value_is_accepted_does_not_depend_on_its_neighbours(tmp_path: Path, values: list[str], kind: Any) -> None:
+def test_whether_a_value_is_accepted_does_not_depend_on_its_neighbours(
+    tmp_path: Path, values: list[str], kind: Any
+) -> None:
     """A block with a broken record goes another way than a block without: both must judge a value alike."""
     fields = (Field("k"), Field("v", kind))
     lines = ['k,"' + value.replace('"', '""') + '"' for value in values]
