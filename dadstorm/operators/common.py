@@ -25,6 +25,11 @@ class Refused(Exception):
     """A row that we, not the user's code, cannot accept; the message says why."""
 
 
+def too_many(limit: int) -> str:
+    """What is wrong with a tuple that has more outputs than its operator has room for in the IDs."""
+    return f"more than {limit} outputs for one tuple, for which its IDs have no room; raise max_outputs"
+
+
 def conform(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     """The columns under the schema's names and types; what is stored otherwise (dictionary-encoded) is converted."""
     fitted = [

@@ -18,7 +18,7 @@ from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows, empty_batch
 from dadstorm.custom import IDs
-from dadstorm.operators.common import Failures, Refused, conform, ordinals
+from dadstorm.operators.common import Failures, Refused, conform, ordinals, too_many
 from dadstorm.plan import Operator
 
 Part = tuple[pa.RecordBatch, Ints]
@@ -96,9 +96,8 @@ class CustomBatch(Stateless):
         if len(parent):
             if parent[0] < 0 or parent[-1] >= rows or (np.diff(parent) < 0).any():
                 raise Refused(f"its parents are not ascending row numbers from 0 to {rows - 1}")
-            most = int(np.bincount(parent).max())
-            if most > self._limit:
-                raise Refused(f"{most} outputs for one tuple, but max_outputs is {self._limit}; raise max_outputs")
+            if np.bincount(parent).max() > self._limit:
+                raise Refused(too_many(self._limit))
         return parent
 
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:

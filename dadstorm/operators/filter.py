@@ -1,12 +1,12 @@
 """FILTER: the tuples for which all conditions hold.
 
-A condition compares one field with a value of the field's type. A null satisfies no condition, not even ``!=``.
+A condition compares one field with a value of the field's type (a timestamp's in microseconds). A null satisfies no
+condition, not even ``!=``.
 """
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,18 +57,13 @@ def _test(condition: Mapping[str, Any], kind: pa.DataType) -> Test:
     if op == "matches":
         return lambda column: pc.match_substring_regex(column, value)
     if op == "in":
-        members = pa.array([_typed(member, kind) for member in value], type=kind)
+        members = pa.array(_members(value), type=kind)
         return lambda column: pc.is_in(column, value_set=members)
-    comparison, scalar = _COMPARISONS[op], pa.scalar(_typed(value, kind), type=kind)
+    comparison, scalar = _COMPARISONS[op], pa.scalar(value, type=kind)
     return lambda column: comparison(column, scalar)
 
 
-def _typed(value: Any, kind: pa.DataType) -> Any:
-    """The value as Arrow takes it for this type: a timestamp may be written as ISO 8601 text, and is UTC inside."""
-    if not pa.types.is_timestamp(kind):
-        return value
-    if isinstance(value, str):
-        value = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    return value
+def _members(values: Sequence[Any]) -> list[Any]:
+    """The values of ``in`` such that it agrees with ``=``: Arrow's set tells -0.0 from 0.0 and finds NaN in itself."""
+    zeros = [-0.0] if any(value.__class__ is float and value == 0 for value in values) else []
+    return [0.0 if zeros and value == 0 else value for value in values if value == value] + zeros

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows
-from dadstorm.operators.common import Failures, Refused, conform, ordinals
+from dadstorm.operators.common import Failures, Refused, conform, ordinals, too_many
 from dadstorm.plan import Operator
 
 
@@ -34,7 +34,7 @@ class Split(Stateless):
         if len(rows) and counts.max() > self._limit:
             failures = Failures(self._operator, self._names, rows)
             for row in np.flatnonzero(counts > self._limit).tolist():
-                failures.add(row, Refused(f"{counts[row]} words, but max_outputs is {self._limit}; raise max_outputs"))
+                failures.add(row, Refused(too_many(self._limit)))
             dead = failures.settle()
             fits = counts[parent] <= self._limit
             words, parent = words.filter(pa.array(fits)), parent[fits]

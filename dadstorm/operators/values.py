@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from dadstorm.core.kernel import Output
 from dadstorm.core.line import Ints
-from dadstorm.operators.common import Failures, Refused, ordinals
+from dadstorm.operators.common import Failures, Refused, ordinals, too_many
 from dadstorm.plan import Field, Operator
 
 SCALARS = (str, int, float, bool, datetime.datetime, np.generic)
@@ -45,9 +45,9 @@ def outputs_of(result: object, width: int, limit: int) -> list[Any]:
         return [(result,)]
     if isinstance(result, (list, Iterator)):
         # One more than allowed is enough to know; a generator may have no end.
-        several = list(islice(result, limit + 1))
+        several = result if isinstance(result, list) else list(islice(result, limit + 1))
         if len(several) > limit:
-            raise Refused(f"returned more than {limit} outputs, which is its max_outputs; raise max_outputs")
+            raise Refused(too_many(limit))
         return [_one_of_several(item, width) for item in several]
     raise Refused(f"returned {_shown(result)}; expected None, {_expected(width)}, or a list of such")
 
