@@ -39,8 +39,8 @@ CORE_MAY_IMPORT = {
     "typing",
     "xxhash",
 }
-"""Everything else is I/O, a clock, a thread, chance, or a layer above. The plan and the errors are plain data, checked to
-be as pure; ``xxhash`` is a pure function."""
+"""Everything else is I/O, a clock, a thread, chance, or a layer above. The plan and the errors are plain data, checked
+to be as pure; ``xxhash`` is a pure function."""
 
 CORE_MAY_NOT_IMPORT = {"numpy.random"} | {
     f"pyarrow.{part}" for part in ("csv", "dataset", "feather", "flight", "fs", "json", "orc", "parquet")
