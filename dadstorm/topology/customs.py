@@ -21,6 +21,7 @@ MODES = ("row", "batch", "keyed")
 
 
 def custom(ctx: Context, section: Section, fields: Fields | None, outputs: int | None, what: str) -> Computed | None:
+    """Load the function and settle its mode, fields, key and arguments."""
     node = section.get("custom")
     assert node is not None
     reference = text(ctx.report, node, f"{what}: custom", "module.function or module.Class")

@@ -74,6 +74,7 @@ def choice(report: Report, node: Node, what: str, options: Sequence[str]) -> str
 
 
 def duration_ms(report: Report, node: Node, what: str, low_ms: int, high_ms: int) -> int | None:
+    """A time with its unit, in milliseconds."""
     match = _DURATION.match(node.text) if isinstance(node, Text) else None
     if not match:
         report.mistake(node.place, f"{what}: found {found(node)}; expected a time with unit such as 100ms, 1s or 2m")
@@ -86,6 +87,7 @@ def duration_ms(report: Report, node: Node, what: str, low_ms: int, high_ms: int
 
 
 def size_bytes(report: Report, node: Node, what: str, low: int, high: int) -> int | None:
+    """A size, with or without a unit (1KB is 1024 bytes)."""
     match = _SIZE.match(node.text) if isinstance(node, Text) else None
     if not match:
         report.mistake(node.place, f"{what}: found {found(node)}; expected a size such as 65536, 64KB or 1MB")

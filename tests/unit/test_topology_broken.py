@@ -25,6 +25,7 @@ SECONDS_MAX = 2.0
 def expectations() -> dict[str, list[str]]:
     """File name -> the mistakes expected in it."""
     expected: dict[str, list[str]] = {}
+    name = ""
     for line in (BROKEN / "expected.txt").read_text().splitlines():
         if line.startswith("  "):
             expected[name].append(line.strip().replace("FOLDER", str(BROKEN)))
@@ -139,7 +140,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 def test_parquet_columns_that_do_not_fit(tmp_path: Path) -> None:
     table = pa.table({"id": pa.array([1]), "tags": pa.array([["a"]]), "at": pa.array([1], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "a.parquet")
-    text = "sources:\n  t: {parquet: a.parquet, fields: [idd, id:string, tags, at]}\noperators: {a: {input: t, dup: }}\n"
+    text = "sources:\n  t: {parquet: a.parquet, fields: [idd, id:string, tags, at]}\nsinks: {s: {input: t, csv: }}\n"
     file = tmp_path / "a.parquet"
     anything = "string, integer, float, bool or timestamp"
     assert mistakes_in(write(tmp_path, text)) == [
@@ -174,20 +175,21 @@ def test_any_bytes_are_a_topology_or_mistakes(tmp_path_factory: pytest.TempPathF
         assert error.mistakes
 
 
+WORDS = (
+    "~", "a", "b", "t", "7", "-1", "1.5", "true", "1s", "4KB", "hashing(a)", "a = 1", "tcp://x:1", "helpers.each", "",
+)  # fmt: skip
+KEYS = (
+    "t", "a", "b", "sources", "operators", "sinks", "csv", "text", "generate", "tcp", "stdin", "input", "filter", "uniq",
+    "count", "split", "custom", "dup", "fields", "key", "by", "as", "field", "op", "value", "replicas", "slices", "on",
+    "address", "routing", "max_outputs", "int", "words", "choice", "rows", "bytes", "args",
+)  # fmt: skip
 VALUES = st.recursive(
-    st.sampled_from(
-        ["", "~", "a", "b", "t", "7", "-1", "1.5", "true", "1s", "4KB", "hashing(a)", "a = 1", "tcp://x:1", "helpers.each"]
-    ),
+    st.sampled_from(WORDS),
     lambda inner: (
         st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
-        | st.dictionaries(
-            st.sampled_from(
-                "t a b sources operators sinks csv text generate tcp stdin input filter uniq count split custom dup fields key "
-                "by as field op value replicas slices on address routing max_outputs int words choice rows bytes args".split()
-            ),
-            inner,
-            max_size=4,
-        ).map(lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}")
+        | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4).map(
+            lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}"
+        )
     ),
     max_leaves=25,
 )
@@ -198,9 +200,7 @@ def test_any_shape_is_a_topology_or_mistakes(
     tmp_path_factory: pytest.TempPathFactory, sources: str, operators: str, sinks: str, window: str, hosts: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "shape.yaml"
-    path.write_text(
-        f"sources: {sources}\noperators: {operators}\nsinks: {sinks}\nwindow: {window}\nhosts: {hosts}\nspan: {window}\n"
-    )
+    path.write_text(f"sources: {sources}\noperators: {operators}\nsinks: {sinks}\nwindow: {window}\nhosts: {hosts}\n")
     try:
         topology.load(str(path))
     except UserError as error:
