@@ -238,7 +238,7 @@ class ReplicaProcess:
             return
         self._started = True
         for index in machine.sources:
-            reader = make_reader(self._operator, self._plan, index, run_dir=self._assignment.folder)
+            reader = make_reader(self._operator, self._plan, index, run_dir=self._assignment.folder, sockets=self._assignment.sockets)
             self._readers[index] = reader
             if self._draining:
                 reader.drain()

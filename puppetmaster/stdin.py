@@ -17,6 +17,8 @@ from types import TracebackType
 
 
 from dadstorm.plan import Plan
+from dadstorm.sources.clients import connect_unix
+from dadstorm.sources.live import stdin_path
 
 CHUNK = 1 << 16
 CONNECT_PATIENCE_S = 30.0
@@ -33,7 +35,7 @@ class StdinPump:
         """A pump for the plan's ``stdin`` source; one that does nothing if there is none."""
         for operator in plan.operators:
             if operator.kind == "source" and operator.params["type"] == "stdin":
-                return StdinPump(os.path.join(sockets, f"{operator.name}.stdin"))
+                return StdinPump(stdin_path(sockets, operator.name))
         return StdinPump(None)
 
     def __enter__(self) -> StdinPump:
@@ -68,12 +70,8 @@ class StdinPump:
         assert self._path is not None
         deadline = time.monotonic() + CONNECT_PATIENCE_S
         while time.monotonic() < deadline:
-            connection = socket.socket(socket.AF_UNIX)
-            try:
-                connection.connect(self._path)
-                return connection
-            except OSError:
-                connection.close()
+            with contextlib.suppress(OSError):
+                return connect_unix(self._path)
             if select.select([self._stop_read], [], [], 0.02)[0]:
                 return None
         return None

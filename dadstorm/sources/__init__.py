@@ -15,10 +15,18 @@ __all__ = ["Mark", "Reader", "Records", "make_reader"]
 
 
 def make_reader(
-    operator: Operator, plan: Plan, slice_index: int, *, run_dir: str, mark: Mark | None = None, cut: int = START
+    operator: Operator,
+    plan: Plan,
+    slice_index: int,
+    *,
+    run_dir: str,
+    sockets: str | None = None,
+    mark: Mark | None = None,
+    cut: int = START,
 ) -> Reader:
     """A reader for one slice of a source that gives every record at or above ``cut``, once, in order of seq.
 
+    ``run_dir`` is where journals go, ``sockets`` the folder of socket files (``run_dir`` if not given).
     ``mark`` is what an earlier reader of the slice returned for this cut or a lower one; without it, reading starts
     at the beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
     """
@@ -38,5 +46,6 @@ def make_reader(
     if kind in ("tcp", "stdin"):
         from dadstorm.sources.live import StdinReader, TcpReader
 
-        return (TcpReader if kind == "tcp" else StdinReader)(operator, slice_index, run_dir=run_dir, mark=mark, cut=cut)
+        live = TcpReader if kind == "tcp" else StdinReader
+        return live(operator, slice_index, run_dir=run_dir, sockets=sockets, mark=mark, cut=cut)
     raise RunFailed(f"source {operator.name!r}: no such type: {kind!r}; there are file, generate, tcp and stdin")

@@ -51,9 +51,9 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
-def stdin_path(run_dir: str, operator: str) -> str:
+def stdin_path(sockets: str, operator: str) -> str:
     """Where a stdin source listens; the front end connects there with ``clients.connect_unix``."""
-    return os.path.join(os.path.abspath(run_dir), f"{operator}.stdin")
+    return os.path.join(os.path.abspath(sockets), f"{operator}.stdin")
 
 
 class _Nudge:
@@ -84,6 +84,7 @@ class LiveReader:
         slice_index: int,
         *,
         run_dir: str,
+        sockets: str | None = None,
         mark: Mark | None = None,
         cut: int = START,
         clock: Clock = wall_clock_us,
@@ -113,7 +114,7 @@ class LiveReader:
             self._replay: Iterator[Frame] | None = self._journal.frames(int(start["offset"]))
             self._next: Frame | None = next(self._replay, None)
             if not self._journal.finished:
-                self._clients = self._listen(run_dir)
+                self._clients = self._listen(sockets or run_dir)
         except BaseException:
             self._journal.close()
             raise
@@ -151,7 +152,7 @@ class LiveReader:
             self._journal.close()
             self._nudge.close()
 
-    def _listen(self, run_dir: str) -> Clients:
+    def _listen(self, sockets: str) -> Clients:
         raise NotImplementedError
 
     def _stop_listening(self) -> None:
@@ -248,19 +249,19 @@ class LiveReader:
 class TcpReader(LiveReader):
     """Lines from any number of TCP clients."""
 
-    def _listen(self, run_dir: str) -> Clients:
+    def _listen(self, sockets: str) -> Clients:
         listener = listen_tcp(self._operator.params["listen"], self._operator.name)
         self.address: tuple[str, int] = listener.getsockname()[:2]
         return Clients(listener, self._limit, once=False)
 
 
 class StdinReader(LiveReader):
-    """Lines from the front end's standard input, which it copies into a unix socket in the run's folder."""
+    """Lines from the front end's standard input, which it copies into a socket of the run."""
 
     _path: str | None = None
 
-    def _listen(self, run_dir: str) -> Clients:
-        path = stdin_path(run_dir, self._operator.name)
+    def _listen(self, sockets: str) -> Clients:
+        path = stdin_path(sockets, self._operator.name)
         listener = listen_unix(path, self._operator.name)
         self._path = path
         return Clients(listener, self._limit, once=True)
