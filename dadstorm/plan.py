@@ -130,7 +130,15 @@ class Plan(msgspec.Struct, frozen=True):
 
     def entered_bits(self, operator: Operator) -> int:
         """How wide subs are inside an operator, once its inputs are aligned and numbered."""
-        return operator.input_bits + max((i.align + self.sub_bits(i.operator) for i in operator.inputs), default=0)
+        # Producers first, each once: a walk back along every path would double with each diamond.
+        entered: dict[str, int] = {}
+        made: dict[str, int] = {}
+        for one in self.operators:
+            entered[one.name] = one.input_bits + max((i.align + made[i.operator] for i in one.inputs), default=0)
+            made[one.name] = entered[one.name] + one.output_bits
+            if one.name == operator.name:
+                break
+        return entered[operator.name]
 
     def input_schema(self, operator: Operator) -> pa.Schema:
         """What the operator's rows look like on arrival: all inputs agree in types; names are the first input's."""

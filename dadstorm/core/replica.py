@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.line import END, START
 from dadstorm.core.messages import Attach, Message, Peer, Safe, Tiles, Want
@@ -58,6 +60,7 @@ class ReplicaMachine:
         self.plan = plan
         self.me = me
         self.operator = plan.operators[me.operator]
+        self._input_schema = plan.input_schema(self.operator) if self.operator.inputs else pa.schema([])
         hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
         self.sources: dict[int, SourceSlice] = {}
         self.works: dict[int, WorkSlice] = {}
@@ -66,7 +69,7 @@ class ReplicaMachine:
             if self.operator.kind == "source":
                 self.sources[index] = SourceSlice(index, self._outlets(index), self._window())
             elif self.operator.kind == "sink":
-                self.sinks[index] = SinkSlice(index, self._merger(), plan.input_schema(self.operator))
+                self.sinks[index] = SinkSlice(index, self._merger(), self._input_schema)
             else:
                 self.works[index] = WorkSlice(
                     index,
@@ -149,7 +152,7 @@ class ReplicaMachine:
         producer = self.plan[self.operator.inputs[message.input].operator]
         if message.producer != self.plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
             raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
-        body = Rows.empty(self.plan.input_schema(self.operator)) if rows is None else rows
+        body = self._body(rows)
         if not START <= message.lo < message.hi <= END or len(message.slices) != len(message.counts):
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}): not a range of the line")
         if min(message.counts, default=0) < 0 or sum(message.counts) != len(body):
@@ -159,6 +162,17 @@ class ReplicaMachine:
         if len(body) and not (message.lo <= int(body.seq.min()) and int(body.seq.max()) < message.hi):
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
         return self._take(message, body)
+
+    def _body(self, rows: Rows | None) -> Rows:
+        """The rows of a message under one schema, whichever input they came by: inputs agree in types, not in names."""
+        if rows is None:
+            return Rows.empty(self._input_schema)
+        found = rows.data.schema
+        if found.equals(self._input_schema):
+            return rows
+        if found.types != self._input_schema.types:
+            raise ProtocolError(f"tiles carry fields of the types {found.types}, not {self._input_schema.types}")
+        return Rows(rows.seq, rows.sub, pa.RecordBatch.from_arrays(rows.data.columns, schema=self._input_schema))
 
     def _take(self, message: Tiles, body: Rows) -> Iterator[Action]:
         """Each slice gets its part of the body; a gap is asked for again."""
