@@ -51,16 +51,14 @@ def test_reach_compiles_to_exactly_this(tmp_path: Path) -> None:
     url = {"field": 2, "op": "=", "value": "www.tecnico.ulisboa.pt"}
     custom = {"function": "reach.followers", "mode": "row", "key": [], "with_id": False, "args": {}}
     written = {"format": "csv", "path": str(tmp_path / "reach.csv")}
-    random, primary = Routing("random"), Routing("primary")
+    random, primary, hashing = Routing("random"), Routing("primary"), Routing("hashing", (0,))
     assert plan == Plan(
         "reach",
         (
             Operator("tweets", "source", file, (), tweet, 1, HERE, primary),
             Operator("tecnico", "filter", {"conditions": [url]}, (Input("tweets"),), tweet, 2, HERE * 2, random),
             Operator("followers", "custom", custom, (Input("tecnico"),), follower, 2, HERE * 2, random, 0, 10),
-            Operator(
-                "people", "uniq", {"fields": [0]}, (Input("followers"),), follower, 2, HERE * 2, Routing("hashing", (0,))
-            ),
+            Operator("people", "uniq", {"fields": [0]}, (Input("followers"),), follower, 2, HERE * 2, hashing),
             Operator("reach", "count", {"by": []}, (Input("people"),), count, 1, HERE * 2, primary),
             Operator("reach.sink", "sink", written, (Input("reach"),), count, 1, HERE, primary),
         ),
@@ -390,7 +388,8 @@ def test_what_nobody_reads_is_written(tmp_path: Path) -> None:
 
 
 def test_own_sinks_and_the_argument_that_replaces_them(tmp_path: Path) -> None:
-    text = TERMINAL + "sinks:\n  x: {input: a, jsonl: deep/er.jsonl}\n  y: {input: g, parquet: }\n  z: {input: c, console: }\n"
+    text = TERMINAL + "sinks:\n  x: {input: a, jsonl: deep/er.jsonl}\n"
+    text += "  y: {input: g, parquet: }\n  z: {input: c, console: }\n"
     out = tmp_path / "out"
     plan = compiled(tmp_path, text)
     own = {name: sink for name, sink in sinks(plan).items() if name != "b.dead"}

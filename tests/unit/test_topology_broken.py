@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -179,9 +180,9 @@ WORDS = (
     "~", "a", "b", "t", "7", "-1", "1.5", "true", "1s", "4KB", "hashing(a)", "a = 1", "tcp://x:1", "helpers.each", "",
 )  # fmt: skip
 KEYS = (
-    "t", "a", "b", "sources", "operators", "sinks", "csv", "text", "generate", "tcp", "stdin", "input", "filter", "uniq",
-    "count", "split", "custom", "dup", "fields", "key", "by", "as", "field", "op", "value", "replicas", "slices", "on",
-    "address", "routing", "max_outputs", "int", "words", "choice", "rows", "bytes", "args",
+    "t", "a", "b", "sources", "operators", "sinks", "csv", "text", "generate", "tcp", "stdin", "input", "filter",
+    "uniq", "count", "split", "custom", "dup", "fields", "key", "by", "as", "field", "op", "value", "replicas",
+    "slices", "on", "address", "routing", "max_outputs", "int", "words", "choice", "rows", "bytes", "args",
 )  # fmt: skip
 VALUES = st.recursive(
     st.sampled_from(WORDS),
@@ -200,8 +201,40 @@ def test_any_shape_is_a_topology_or_mistakes(
     tmp_path_factory: pytest.TempPathFactory, sources: str, operators: str, sinks: str, window: str, hosts: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "shape.yaml"
-    path.write_text(f"sources: {sources}\noperators: {operators}\nsinks: {sinks}\nwindow: {window}\nhosts: {hosts}\n")
+    sections = {"sources": sources, "operators": operators, "sinks": sinks, "window": window, "hosts": hosts}
+    path.write_text("".join(f"{key}: {value}\n" for key, value in sections.items()))
     try:
         topology.load(str(path))
+    except UserError as error:
+        assert all(mistake.line is not None for mistake in error.mistakes)
+
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "topology.md").read_text(encoding="utf-8"), re.DOTALL)
+SLIPS = (
+    *WORDS, *KEYS, "[]", "{}", "[a, [b]]", "{a: {b: c}}", "'", '"', ":", "{", "]", "&x", "*x", "!!int", "9" * 30,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the examples of the documentation compile."""
+    made = tmp_path_factory.mktemp("slips")
+    for name in ("reach", "wordcount", "reach.py"):
+        (made / name).symlink_to(ROOT / "configs" / name)
+    return made
+
+
+@given(data=st.data(), example=st.sampled_from(EXAMPLES))
+def test_a_right_topology_with_a_few_slips_is_a_topology_or_mistakes(
+    folder: Path, data: st.DataObject, example: str
+) -> None:
+    tokens = re.split(r"([\w./-]+)", example)
+    for _ in range(data.draw(st.integers(1, 4))):
+        tokens[data.draw(st.integers(0, len(tokens) - 1))] = data.draw(st.sampled_from(SLIPS))
+    path = folder / "slips.yaml"
+    path.write_text("".join(tokens), encoding="utf-8")
+    try:
+        assert topology.describe(topology.load(str(path)))
     except UserError as error:
         assert all(mistake.line is not None for mistake in error.mistakes)
