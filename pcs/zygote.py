@@ -49,6 +49,14 @@ class Forked(msgspec.Struct, tag="forked", frozen=True):
     pid: int
 
 
+class NotForked(msgspec.Struct, tag="not-forked", frozen=True):
+    """Zygote → PCS: the system would not have another process."""
+
+    operator: int
+    replica: int
+    reason: str
+
+
 class Ended(msgspec.Struct, tag="ended", frozen=True):
     """Zygote → PCS: a replica has ended; a negative status is the signal that ended it."""
 
@@ -58,7 +66,7 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
     status: int
 
 
-Report = Forked | Ended
+Report = Forked | NotForked | Ended
 
 
 class Line:
@@ -140,10 +148,14 @@ class Zygote:
             self._end_all()
 
     def _fork(self, request: Fork) -> None:
-        pid = os.fork()
+        peer = Peer(request.operator, request.replica)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._line.send(NotForked(peer.operator, peer.replica, f"no process for it: {error.strerror}"))
+            return
         if pid == 0:
             self._become_replica(request)
-        peer = Peer(request.operator, request.replica)
         self._children[pid] = peer
         self._line.send(Forked(peer.operator, peer.replica, pid))
 

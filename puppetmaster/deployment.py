@@ -9,6 +9,7 @@ has died that should not have.
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,10 @@ from dadstorm.wire.endpoint import Endpoint
 
 SPAWN_PATIENCE_S = 30.0
 """How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
-GOODBYE_PATIENCE_S = 5.0
+GOODBYE_PATIENCE_S = 2.0
+"""How long replicas may take to leave when all is done and committed: who does not is killed, and no harm is done."""
+LAST_WORDS_PATIENCE_S = 1.0
+"""A replica that fails says why and exits with 1. Its death may be heard of before its words; they come this soon."""
 
 log = structlog.get_logger()
 
@@ -38,6 +42,8 @@ class Replica:
     stats: control.Stats | None = None
     finished: bool = False
     alive: bool = False
+    silent_since: float | None = None
+    """When it exited with 1, if it has not said why."""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,8 @@ class Deployment:
     say: Callable[[str], None]
     shake: control.Shake
     address: str = ""
+    pcs_alive: Callable[[], bool] = lambda: True
+    """Whether the PCS is there, as far as the front end can know."""
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _ending: bool = False
 
@@ -117,6 +125,19 @@ class Deployment:
                 failure = failure or error
         if failure is not None:
             raise failure
+        if not self._ending:
+            self._look_for_silent_deaths()
+
+    def _look_for_silent_deaths(self) -> None:
+        """Who is gone and cannot tell: raises for it."""
+        if not self.pcs_alive():
+            raise RunFailed(f"the PCS, the parent of the replicas, died; see the logs in {self.folder}")
+        for peer, replica in self.replicas.items():
+            if replica.silent_since is not None and time.monotonic() > replica.silent_since + LAST_WORDS_PATIENCE_S:
+                raise self._death(peer, replica, "exit code 1")
+
+    def _death(self, peer: Peer, replica: Replica, how: str) -> RunFailed:
+        return RunFailed(f"{self.name(peer)} (process {replica.pid}) died: {how}; see the logs in {self.folder}")
 
     def _on_message(self, message: control.Message) -> None:
         if isinstance(message, control.Said):
@@ -158,10 +179,22 @@ class Deployment:
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             raise self._failure(peer, message)
         elif isinstance(message, control.Died):
-            replica.alive = False
-            if not self._ending and message.status != 1:
-                how = f"signal {-message.status}" if message.status < 0 else f"exit code {message.status}"
-                raise RunFailed(f"{self.name(peer)} (process {message.pid}) died: {how}; see the logs in {self.folder}")
+            self._on_death(peer, replica, message)
+
+    def _on_death(self, peer: Peer, replica: Replica, message: control.Died) -> None:
+        if message.pid != replica.pid:
+            self.endpoint.drop(f"the death of process {message.pid}, which is not {self.name(peer)}")
+            return
+        replica.alive = False
+        if self._ending:
+            return
+        if message.status == 1:
+            replica.silent_since = time.monotonic()
+            return
+        how = f"exit code {message.status}"
+        if message.status < 0:
+            how = f"killed by signal {-message.status} ({signal_name(-message.status)})"
+        raise self._death(peer, replica, how)
 
     def _failure(self, peer: Peer, message: control.Failed) -> DadstormError:
         if message.fault == "user":
@@ -203,6 +236,13 @@ class Deployment:
             frontier=min((s.frontier for s in stats if operators[s.operator].kind == "sink"), default=0),
             memory_mb=sum(s.memory_kb for s in stats) / 1024,
         )
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
 
 
 def finished_rows(deployment: Deployment) -> dict[str, int]:

@@ -12,10 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import signal
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
@@ -28,14 +25,13 @@ from dadstorm.plan import Plan
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
 from dadstorm.wire.endpoint import Endpoint
-from pcs.service import PrivatePcs, start_private
+from pcs.private import PrivatePcs, start_private
 from puppetmaster.deployment import Deployment, finished_rows
 from puppetmaster.preflight import check_ports
 from puppetmaster.progress import Progress
 from puppetmaster.stdin import StdinPump
 
 LISTEN_MS = 100
-PCS_PATIENCE_S = 10.0
 
 log = structlog.get_logger()
 
@@ -54,17 +50,22 @@ class Options:
 
 
 class Interrupts:
-    """^C and ``kill``: the first asks for a drain, the second for an end at once."""
+    """^C and ``kill``: the first asks for a drain, the second for an end at once.
+
+    A signal that was ignored when we were started (``nohup``, a shell's background job) stays ignored."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._at_once = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        if self._at_once:
+            raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
         before = [signal.signal(number, self) for number in numbers]
         try:
             yield self
@@ -72,21 +73,33 @@ class Interrupts:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While nothing runs that could be drained: the first one ends it, with KeyboardInterrupt."""
+        self._at_once = True
+        try:
+            if self.count:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._at_once = False
+
 
 def run(options: Options) -> int:
     """Run a topology to its end; the exit code. Raises DadstormError for what the user should read."""
     token = secrets.token_bytes(TOKEN_BYTES)
-    sockets = tempfile.mkdtemp(prefix="dadstorm-")
     with Interrupts().installed() as interrupts:
-        pcs = start_private(token, sockets)
+        pcs = start_private(token)
         try:
-            plan = topology.load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
-            check_ports(plan)
+            with interrupts.at_once():
+                plan = topology.load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
+                check_ports(plan)
+                pcs.wait_ready()
             folder = make_folder(options.runs, plan.name)
             logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
             return _run(plan, options, pcs, token, folder, interrupts)
         finally:
-            _end(pcs)
+            pcs.end()
 
 
 def _run(
@@ -96,7 +109,9 @@ def _run(
     progress = Progress(plan, quiet=options.quiet)
     try:
         address = endpoint.bind(f"ipc://{pcs.sockets}/master")
-        deployment = Deployment(plan, endpoint, pcs.address, folder, progress.say, options.shake, address)
+        deployment = Deployment(
+            plan, endpoint, pcs.address, folder, progress.say, options.shake, address, lambda: pcs.alive
+        )
         deployment.deploy()
         with StdinPump.for_plan(plan, pcs.sockets):
             deployment.start()
@@ -137,19 +152,3 @@ def make_folder(runs: str, name: str) -> str:
             raise UserError(
                 f"cannot make the folder {folder} for logs: {error.strerror}. Give another with --runs DIR"
             ) from None
-
-
-def _end(pcs: PrivatePcs) -> None:
-    """Close the lifeline and wait until the PCS, its replicas and their sockets are gone."""
-    os.close(pcs.lifeline)
-    deadline = time.monotonic() + PCS_PATIENCE_S
-    while time.monotonic() < deadline:
-        pid, _ = os.waitpid(pcs.pid, os.WNOHANG)
-        if pid:
-            break
-        time.sleep(0.005)
-    else:
-        log.error("the PCS did not end by itself", pid=pcs.pid)
-        os.kill(pcs.pid, signal.SIGKILL)
-        os.waitpid(pcs.pid, 0)
-    shutil.rmtree(pcs.sockets, ignore_errors=True)
