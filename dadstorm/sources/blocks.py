@@ -75,7 +75,9 @@ class Blocks:
             split = self._rules.split(data, want, window.ended)
             if split is not None:
                 break
-            size = 2 * len(data)
+            # The last unit begins before ``want``, so a limit's worth of bytes after that is always enough to tell.
+            size = min(2 * len(data), want + self._rules.limit + 2)
+            assert size > len(data), "the end of a unit must be known once a limit's worth of bytes is there"
         data = data[: split.end]
         chunk = Chunk(data, split, window.offset, self.line, window.offset // self._block_bytes)
         window.advance(split.end)

@@ -79,9 +79,13 @@ class FileReader:
         self._path = int(start["path"])
         self._seq = int(start["seq"])
         if self._path < len(self._paths):
-            blocks = self._open(self._path)
-            if start["offset"] > blocks.offset:
-                blocks.go_to(start["offset"], start["line"])
+            try:
+                blocks = self._open(self._path)
+                if start["offset"] > blocks.offset:
+                    blocks.go_to(start["offset"], start["line"])
+            except BaseException:
+                self.close()
+                raise
         self._note()
 
     def read(self, max_rows: int, max_bytes: int) -> Records:

@@ -157,7 +157,7 @@ class ParquetReader:
             if not _fits(schema.field(index).type, field):
                 raise self._failed(
                     path,
-                    f"column {field.name!r} is of type {schema.field(index).type}, which cannot be read as {field.type}",
+                    f"column {field.name!r} is of type {schema.field(index).type}, not readable as {field.type}",
                 )
         self._file = file
         return file

@@ -37,6 +37,8 @@ class Pending:
     def take(self, max_rows: int, max_bytes: int) -> Records:
         rows, dead, hi = self._rows, self._dead, self._hi
         count = len(rows) + (len(dead) if dead else 0)
+        if count and (max_rows <= 0 or max_bytes <= 0):
+            return Records(self._none, self.given)
         if count:
             weight = rows.nbytes + (dead.nbytes if dead else 0)
             fit = max(1, min(max_rows, max_bytes * count // max(1, weight)))

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,11 @@ def test_a_line_of_50_mb_is_passed_over_without_being_held(tmp_path: Path) -> No
         for _ in range(50):
             file.write(b"x" * (1 << 20))
         file.write(b"\nlast\n")
-    rows, dead = read(source(path, form="text", fields=LINE, on_error="dead-letter"))
+    tracemalloc.start()
+    rows, dead = read(source(path, form="text", fields=LINE, on_error="dead-letter", record_bytes_max=4 << 20))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 20 << 20, "a few times the limit"
     assert rows == [(0, ("first",)), (2, ("last",))]
     assert dead[0][0] == 1 and dead[0][1][0] == f"{path}:2" and len(dead[0][1][2]) <= 201
     with pytest.raises(RecordError, match=r"a\.txt:2: the record is longer than 16,777,216 bytes"):
@@ -257,6 +262,20 @@ def test_a_missing_file_or_a_folder_is_named(tmp_path: Path) -> None:
         FileReader(source(tmp_path / "nowhere.csv"), 0)
     with pytest.raises(RunFailed, match="source 'in'"):
         FileReader(source(tmp_path), 0)
+
+
+def test_a_file_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        for _ in range(40):
+            file.write(b"123,some name\n" * (1 << 16))
+    reader = FileReader(source(path, slices=2), 0)
+    tracemalloc.start()
+    while reader.read(1 << 20, 1 << 30).hi < END:
+        pass
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 16 << 20, "a few blocks, whatever the file's size"
 
 
 @pytest.mark.parametrize("change", ["shrink", "grow", "remove", "replace"])
@@ -400,12 +419,13 @@ def reference_text(data: bytes, limit: int, comment: bytes) -> list[tuple[int, t
 
 REFERENCE = {"csv": reference_csv, "jsonl": reference_jsonl, "text": reference_text}
 CSV_PIECES = st.sampled_from(
-    [b"1", b"-2", b"x", b",", b'"', b'""', b"\n", b"\r\n", b"\n", b"1,a\n", b'2,"b"\n', b'3,"c\nd"\r\n', b"\n%", b"% \"c\n",
-     b" ", b"4,y\n5,z\n", b'6,"q""r"\n', "é".encode(), b"\xff", b"\0", b"\r", b"%", b"7,"]
+    [b"1", b"-2", b"x", b",", b'"', b'""', b"\n", b"\r\n", b"\n", b"1,a\n", b'2,"b"\n', b'3,"c\nd"\r\n', b"\n%",
+     b"% \"c\n", b" ", b"4,y\n5,z\n", b'6,"q""r"\n', "é".encode(), b"\xff", b"\0", b"\r", b"%", b"7,"]
 )  # fmt: skip
 JSON_PIECES = st.sampled_from(
     [b'{"n":1}\n', b'{"n":2,"name":"b"}\r\n', b"\n", b" \n", b"%\n", b"{", b"}", b'{"n":"x"}\n', b'"n":', b"3",
-     b'{"name":"\xff"}\n',     b' {"n":4} \n', b'{"n":5}{"n":6}\n', b'{"n":\n7}\n', b"\0", b"[]\n", b'{"n":1.5}\n', b"\r", b'{"n":null}', b"\n"]
+     b'{"name":"\xff"}\n', b' {"n":4} \n', b'{"n":5}{"n":6}\n', b'{"n":\n7}\n', b"\0",
+     b"[]\n", b'{"n":1.5}\n', b"\r", b'{"n":null}', b"\n"]
 )  # fmt: skip
 PIECES = {"csv": CSV_PIECES, "jsonl": JSON_PIECES, "text": CSV_PIECES}
 files = st.sampled_from(["csv", "csv", "jsonl", "text"]).flatmap(
@@ -415,7 +435,7 @@ files = st.sampled_from(["csv", "csv", "jsonl", "text"]).flatmap(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     given=files,
     block_bytes=st.sampled_from([1, 2, 3, 7, 16, 64, 1000]),
@@ -460,7 +480,7 @@ def test_slices_together_give_what_the_reference_reads_and_every_resume_the_tail
             assert tail == ([r for r in rows if r[0] >= cut], [d for d in dead if d[0] >= cut])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(
         st.text(st.sampled_from('01289.-+eExXnaifNTZ:" \t'), max_size=12)
