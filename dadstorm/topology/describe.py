@@ -28,7 +28,7 @@ def describe(plan: Plan) -> str:
     if plan.warnings:
         lines += ["", f"{len(plan.warnings)} warning{'s' if len(plan.warnings) > 1 else ''}:"]
         lines += [f"  {warning}" for warning in plan.warnings]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _row(plan: Plan, operator: Operator, added: int, total: int) -> tuple[str, ...]:

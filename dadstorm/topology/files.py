@@ -163,26 +163,31 @@ def _from_schema(
             ctx.report.mistake(one.place, f'{what}: {path} has no column "{one.name}"{hint}')
             continue
         kind = field_type(columns[one.name])
-        if kind is None or (one.type is not None and one.type != kind):
-            expected = one.type or "string, integer, float, bool or timestamp"
+        if kind is None or (one.type is not None and not _readable(kind, one.type)):
+            expected = one.type or "text, numbers, booleans or times"
             ctx.report.mistake(
                 one.place, f'{what}: column "{one.name}" of {path} is {columns[one.name]}; expected {expected}'
             )
             continue
-        fields.append(Field(one.name, kind))
+        fields.append(Field(one.name, one.type or kind))
     return tuple(fields) if fields and len(fields) == len(wanted) else None
 
 
 def field_type(kind: pa.DataType) -> FieldType | None:
-    """The field type that carries an Arrow type without loss, if there is one."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    """The field type that a column of an Arrow type has if nothing is said; None if it cannot be a field."""
+    if pa.types.is_dictionary(kind):
+        return field_type(kind.value_type)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "string"
-    if pa.types.is_integer(kind) and kind != pa.uint64():
+    if pa.types.is_integer(kind):
         return "int"
-    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "float"
     if pa.types.is_boolean(kind):
         return "bool"
-    if pa.types.is_timestamp(kind) and kind.unit != "ns":
-        return "timestamp"
-    return None
+    return "timestamp" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else None
+
+
+def _readable(found: FieldType, wanted: FieldType) -> bool:
+    """Whether the Parquet reader takes a column for a field of another type: text is read as a CSV field would be."""
+    return found in (wanted, "string") or (found, wanted) == ("int", "float")

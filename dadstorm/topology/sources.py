@@ -16,6 +16,9 @@ from dadstorm.topology.shapes import SOURCES, Section, kind_of
 from dadstorm.topology.values import INT64_MAX, boolean, choice, integer, number, size_bytes, text
 
 RECORD_BYTES_DEFAULT = 16 << 20
+LINE_BYTES_DEFAULT = 1 << 20
+"""Of live sources: every client may have one line in memory."""
+
 RECORD_BYTES_MAX = 256 << 20
 RATE_MAX = 1e9
 ON_ERROR = ("fail", "skip", "dead-letter")
@@ -54,14 +57,11 @@ def _files(ctx: Context, draft: Draft, section: Section, how: str) -> None:
     found_paths = paths(ctx, value, f"{draft.what}: {how}")
     node = section.get("fields")
     wanted = None if node is None else declared(ctx.report, node, f"{draft.what}: fields")
-    header_node, record_node = section.get("header"), section.get("record_max")
+    header_node = section.get("header")
     header = header_node is not None and bool(boolean(ctx.report, header_node, f"{draft.what}: header"))
     delimiter = _delimiter(section, draft.what)
     comment = _comment(section, draft.what)
-    limit = min(RECORD_BYTES_DEFAULT, ctx.window_bytes)
-    if record_node is not None:
-        most = min(RECORD_BYTES_MAX, ctx.window_bytes)
-        limit = size_bytes(ctx.report, record_node, f"{draft.what}: record_max", 16, most) or limit
+    limit = _record_max(ctx, section, RECORD_BYTES_DEFAULT, draft.what)
     draft.params = {
         "type": "file", "format": how, "paths": found_paths or [], "header": header, "delimiter": delimiter,
         "comment": comment, "record_bytes_max": limit,
@@ -132,6 +132,7 @@ def _live(ctx: Context, draft: Draft, section: Section, how: str) -> None:
     folder = None if journal is None else text(ctx.report, journal, f"{draft.what}: journal", "a folder")
     params |= {
         "format": form, "delimiter": _delimiter(section, draft.what), "journal": ctx.path(folder) if folder else None,
+        "record_bytes_max": _record_max(ctx, section, LINE_BYTES_DEFAULT, draft.what),
     }  # fmt: skip
     draft.params = params
     wanted = None if node is None else declared(ctx.report, node, f"{draft.what}: fields")
@@ -151,6 +152,14 @@ def _listen(ctx: Context, node: Node, draft: Draft) -> str | None:
         return None
     claim_port(ctx, node.place, *parts, draft.what)
     return join(*parts)
+
+
+def _record_max(ctx: Context, section: Section, default: int, what: str) -> int:
+    """The longest record: it has to fit into the window, or it could never be emitted."""
+    node = section.get("record_max")
+    most = min(RECORD_BYTES_MAX, ctx.window_bytes)
+    value = None if node is None else size_bytes(ctx.report, node, f"{what}: record_max", 16, most)
+    return min(default, most) if value is None else value
 
 
 def _delimiter(section: Section, what: str) -> str:

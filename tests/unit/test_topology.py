@@ -235,7 +235,8 @@ def test_globs_are_sorted_by_bytes_and_lists_kept_in_order(tmp_path: Path) -> No
 def test_fields_from_headers_and_parquet(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text('\ufeff%no\n\nid;"the ""user"""\n1;ana\n', encoding="utf-8")
     (tmp_path / "none.csv").touch()
-    columns = {"n": pa.array([1], pa.int32()), "t": pa.array([1], pa.timestamp("ms", "UTC")), "s": pa.array(["x"])}
+    text = pa.array(["x"]).dictionary_encode()
+    columns = {"n": pa.array([1], pa.int32()), "t": pa.array([1], pa.timestamp("ms", "UTC")), "s": text}
     pq.write_table(pa.table(columns), tmp_path / "p.parquet")
     plan = compiled(
         tmp_path,
@@ -244,14 +245,14 @@ def test_fields_from_headers_and_parquet(tmp_path: Path) -> None:
           all: {csv: [none.csv, h.csv], header: true, delimiter: ;, comment: "%"}
           some: {csv: h.csv, header: true, delimiter: ;, comment: "%", fields: [id:int]}
           p: {parquet: p.parquet}
-          q: {parquet: p.parquet, fields: [s, n]}
+          q: {parquet: p.parquet, fields: [s:int, n:float]}
         sinks: {a: {input: all, csv: }, b: {input: some, csv: }, c: {input: p, csv: }, d: {input: q, csv: }}
         """,
     )
     assert plan["all"].fields == (Field("id"), Field('the "user"'))
     assert plan["some"].fields == (Field("id", "int"),)
     assert plan["p"].fields == (Field("n", "int"), Field("t", "timestamp"), Field("s"))
-    assert plan["q"].fields == (Field("s"), Field("n", "int"))
+    assert plan["q"].fields == (Field("s", "int"), Field("n", "float"))
 
 
 def test_generators(tmp_path: Path) -> None:
@@ -305,18 +306,22 @@ def test_live_sources(tmp_path: Path) -> None:
         """\
         sources:
           a: {tcp: 7000}
-          b: {tcp: "tcp://0.0.0.0:7000", format: csv, fields: [x], delimiter: tab, journal: j}
+          b: {tcp: "tcp://0.0.0.0:7000", format: csv, fields: [x], delimiter: tab, journal: j, record_max: 0.5KB}
           c: {stdin: }
         operators: {d: {input: [a, b, c], dup: }}
         """,
     )
     assert plan["a"].params == {
         "type": "tcp", "listen": "127.0.0.1:7000", "format": "text", "delimiter": ",", "journal": None,
+        "record_bytes_max": 1 << 20,
     }  # fmt: skip
     assert plan["b"].params == {
         "type": "tcp", "listen": "0.0.0.0:7000", "format": "csv", "delimiter": "\t", "journal": str(tmp_path / "j"),
+        "record_bytes_max": 512,
     }  # fmt: skip
-    assert plan["c"].params == {"type": "stdin", "format": "text", "delimiter": ",", "journal": None}
+    assert plan["c"].params == {
+        "type": "stdin", "format": "text", "delimiter": ",", "journal": None, "record_bytes_max": 1 << 20,
+    }  # fmt: skip
     assert plan["c"].fields == (Field("line"),)
 
 
