@@ -100,6 +100,9 @@ class Plan(msgspec.Struct, frozen=True):
     window_bytes: int = 64 << 20
     snapshot_every_ms: int = 1000
     flush_every_ms: int = 100
+    suspect_after_ms: int = 1000
+    backups: int = 0
+    """How many peers hold copies of each slice; 0: all of them."""
     span: int = 1 << 16
     seed: int = 0
     logging: LoggingLevel = "light"

@@ -1,15 +1,20 @@
-"""What replicas say to each other: plain data, three messages.
+"""What replicas say to each other: plain data.
 
-Downstream go ``Tiles``; upstream go ``Attach`` ("send me your tiles from here") and ``Safe`` ("I will never need what
-is below this"). All are idempotent, so that a repeated or late one does no harm. Operators and replicas are named by their index in the
-plan.
+Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("send me your tiles from here") and ``Safe`` ("I
+will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and their
+acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation introduces
+itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by their index in
+the plan.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+
+PCS = -1
+"""In place of a replica's number: the PCS of the host, which holds the snapshots of an operator without peers."""
 
 
 class Peer(NamedTuple):
@@ -41,11 +46,24 @@ class Tiles(msgspec.Struct, tag="tiles", frozen=True):
     counts: tuple[int, ...]
 
 
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """A producer slice has sent everything below ``hi``: who has not got it asks again. ``still``: a source stands still
+    there, so take a snapshot at ``hi``."""
+
+    producer: int
+    producer_slice: int
+    consumer: int
+    input: int
+    hi: int
+    still: bool
+
+
 class Attach(msgspec.Struct, tag="attach", frozen=True):
-    """A consumer's slices are at this replica now and want these channels from these seqs on."""
+    """A consumer's slices are at this replica, in this incarnation, and want these channels from these seqs on."""
 
     consumer: int
     replica: int
+    incarnation: int
     input: int
     wants: tuple[Want, ...]
 
@@ -58,4 +76,83 @@ class Safe(msgspec.Struct, tag="safe", frozen=True):
     cuts: tuple[tuple[int, int], ...]
 
 
-Message = Tiles | Attach | Safe
+class Here(msgspec.Struct, tag="here", frozen=True):
+    """A new incarnation of a replica has resumed: attach to it, and let it hold copies."""
+
+    operator: int
+    replica: int
+    incarnation: int
+
+
+class Copy(msgspec.Struct, tag="copy", frozen=True):
+    """A snapshot of a slice at ``cut``, as a delta on the one at ``after``; whole if that is None. The body is its table."""
+
+    operator: int
+    slice: int
+    incarnation: int
+    replica: int
+    after: int | None
+    cut: int
+    mark: dict[str, Any] | None = None
+
+
+class Settle(msgspec.Struct, tag="settle", frozen=True):
+    """The slice will never be resumed below ``cut``."""
+
+    operator: int
+    slice: int
+    incarnation: int
+    replica: int
+    cut: int
+
+
+class Held(msgspec.Struct, tag="held", frozen=True):
+    """A holder's answer: what it has of a slice. ``incarnation`` is the slice's that it knows, ``holder`` and
+    ``holder_incarnation`` say who answers; ``cut`` is -1 if it has nothing."""
+
+    operator: int
+    slice: int
+    incarnation: int
+    holder: int
+    holder_incarnation: int
+    cut: int
+    settled: int
+
+
+class Seek(msgspec.Struct, tag="seek", frozen=True):
+    """A new incarnation asks a holder for the slices it is to resume."""
+
+    operator: int
+    replica: int
+    incarnation: int
+    slices: tuple[int, ...]
+
+
+class Found(msgspec.Struct, tag="found", frozen=True):
+    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. The body is its table."""
+
+    operator: int
+    slice: int
+    incarnation: int
+    holder: int
+    cut: int
+    mark: dict[str, Any] | None = None
+
+
+class Beat(msgspec.Struct, tag="beat", frozen=True):
+    """To the ring, now and then: alive."""
+
+    operator: int
+    replica: int
+    incarnation: int
+
+
+class Down(msgspec.Struct, tag="down", frozen=True):
+    """To the ring, from a PCS: this incarnation of a replica has ended."""
+
+    operator: int
+    replica: int
+    incarnation: int
+
+
+Message = Tiles | Done | Attach | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dadstorm.core.line import START, Ints
-from dadstorm.core.messages import Peer, Tiles
+from dadstorm.core.messages import Done, Peer, Tiles
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 
@@ -30,6 +30,14 @@ class Send:
     to: Peer
     message: Tiles
     rows: Rows
+
+
+class Forgotten(Exception):
+    """A consumer slice asks for tiles below what it was safe of: every copy of its state has been lost."""
+
+    def __init__(self, consumer: int, slice_index: int, lo: int, safe: int) -> None:
+        super().__init__(consumer, slice_index, lo, safe)
+        self.consumer, self.slice, self.lo, self.safe = consumer, slice_index, lo, safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,15 @@ class Emission:
 
 class Outlet:
     def __init__(
-        self, producer: int, producer_slice: int, consumer: int, input_index: int, port: int, router: Router, retain:
-        bool
+        self,
+        producer: int,
+        producer_slice: int,
+        consumer: int,
+        input_index: int,
+        port: int,
+        router: Router,
+        retain: bool,
+        cut: int = START,
     ) -> None:
         self._producer = producer
         self._producer_slice = producer_slice
@@ -56,10 +71,17 @@ class Outlet:
         self._retain = retain
         self._kept: deque[Emission] = deque()
         self._homes: list[int | None] = [None] * router.slices
+        self._incarnations = [-1] * router.slices
+        self._done = cut
         self._wanted = [START] * router.slices
         self._safe = [START] * router.slices
         self.safe = START
         """The cut that all slices of the consumer are safe of."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether every slice of the consumer has told where it is."""
+        return None not in self._homes
 
     @property
     def kept_rows(self) -> int:
@@ -69,13 +91,20 @@ class Outlet:
         """Route the rows of ``[lo, hi)``, keep them, and send each attached slice its tile."""
         grouped, offsets = self._router.partition(rows)
         emission = Emission(lo, hi, grouped, offsets)
+        self._done = hi
         if self._retain or None in self._homes:
             self._kept.append(emission)
         yield from self._send(emission, [s for s, wanted in enumerate(self._wanted) if wanted < hi])
 
-    def attach(self, replica: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
-        """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept."""
+    def attach(self, replica: int, incarnation: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
+        """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept. A lower
+        incarnation than is known has been superseded and gets nothing."""
         for slice_index, lo in wants:
+            if incarnation < self._incarnations[slice_index]:
+                continue
+            if lo < self._safe[slice_index]:
+                raise Forgotten(self.consumer, slice_index, lo, self._safe[slice_index])
+            self._incarnations[slice_index] = incarnation
             self._homes[slice_index] = replica
             self._wanted[slice_index] = lo
             for emission in self._kept:
@@ -83,6 +112,12 @@ class Outlet:
                     yield from self._send(emission, [slice_index])
         if not self._retain and None not in self._homes:
             self._kept.clear()
+
+    def standing(self, still: bool) -> Iterator[tuple[Peer, Done]]:
+        """Tell every replica that slices of the consumer live at how far this producer slice has come."""
+        done = Done(self._producer, self._producer_slice, self.consumer, self.input, self._done, still)
+        for home in sorted({home for home in self._homes if home is not None}):
+            yield Peer(self.consumer, home), done
 
     def advance(self, cuts: Iterable[tuple[int, int]]) -> None:
         """Consumers' safe cuts: forget what nobody will ask for again."""

@@ -1,8 +1,12 @@
 """A replica: the slices of one operator that live together, as one state machine.
 
-Messages from other replicas, records from readers and commits of sinks go in; sends and deliveries come out. The
-machine never waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the
-simulator, a test) stays in charge of time. The same sequence of calls gives the same actions.
+Messages from other replicas, records from readers, commits of sinks and ticks of a clock go in; actions come out. The machine
+never waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the simulator, a test) stays in
+charge of time. The same sequence of calls gives the same actions.
+
+Everything begins with ``begin``. The first incarnation resumes its slices at the start of the line. A later one first asks
+everybody who may hold copies, takes the newest settled snapshot of each slice and resumes there: ``resume(slice, cut)`` is the one
+verb, whatever the reason.
 
 A message that does not fit the plan raises ``ProtocolError`` and changes nothing: the peer is wrong, not we.
 """
@@ -10,20 +14,41 @@ A message that does not fit the plan raises ``ProtocolError`` and changes nothin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, Union
 
 import pyarrow as pa
 
+from dadstorm.core.holder import Holder
+from dadstorm.core.keeper import KeeperAction
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.line import END, START
-from dadstorm.core.messages import Attach, Message, Peer, Safe, Tiles, Want
-from dadstorm.core.outlet import Outlet, Send
-from dadstorm.core.routing import Router
+from dadstorm.core.messages import (
+    PCS,
+    Attach,
+    Beat,
+    Copy,
+    Done,
+    Down,
+    Found,
+    Held,
+    Here,
+    Message,
+    Peer,
+    Safe,
+    Seek,
+    Settle,
+    Tiles,
+    Want,
+)
+from dadstorm.core.outlet import Forgotten, Outlet, Send
+from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
-from dadstorm.core.slice import Deliver, Merger, SinkSlice, SourceSlice, WorkSlice
+from dadstorm.core.slice import Deliver, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
 from dadstorm.core.tile import Tile, Verdict
-from dadstorm.core.window import Window
+from dadstorm.core.vault import Delta, Mark
+from dadstorm.core.wiring import Wiring
 from dadstorm.plan import Operator, Plan
 
 
@@ -32,14 +57,35 @@ class ProtocolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """An action: give this message, which has no body, to a replica."""
+class Open:
+    """An action: open the reader or the sink of a slice, at this cut and mark."""
+
+    slice: int
+    cut: int
+    mark: Mark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """An action: give a holder's copy of a slice to the incarnation that asked for it."""
 
     to: Peer
-    message: Attach | Safe
+    message: Found
+    table: pa.RecordBatch | None
 
 
-Action = Send | Tell | Deliver
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An action: stop the topology, because every copy of a slice's state is gone."""
+
+    operator: int
+    slice: int
+    wanted: int
+    kept: int
+
+
+Action = Send | Tell | Deliver | Open | Give | Lost | Respawn | KeeperAction
+Body: TypeAlias = Union[Rows, "pa.RecordBatch", None]
 
 
 @dataclass(slots=True)
@@ -56,77 +102,97 @@ class Progress:
 
 
 class ReplicaMachine:
-    def __init__(self, plan: Plan, me: Peer, make_kernel: Callable[[Operator], Kernel]) -> None:
+    def __init__(
+        self, plan: Plan, me: Peer, make_kernel: Callable[[Operator], Kernel], incarnation: int = 0
+    ) -> None:
         self.plan = plan
         self.me = me
+        self.incarnation = incarnation
         self.operator = plan.operators[me.operator]
-        self._input_schema = plan.input_schema(self.operator) if self.operator.inputs else pa.schema([])
-        hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
+        self._wiring = Wiring(plan, me, incarnation, make_kernel)
+        self._input_schema = self._wiring.input_schema
+        self._hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
+        self._keeps = plan.semantics != "at-most-once"
+        self.ring = Ring(me.replica, len(self.operator.replicas), plan.suspect_after_ms)
+        self._holder = Holder(me.replica, incarnation)
         self.sources: dict[int, SourceSlice] = {}
         self.works: dict[int, WorkSlice] = {}
         self.sinks: dict[int, SinkSlice] = {}
-        for index in hosted:
-            if self.operator.kind == "source":
-                self.sources[index] = SourceSlice(index, self._outlets(index), self._window())
-            elif self.operator.kind == "sink":
-                self.sinks[index] = SinkSlice(index, self._merger(), self._input_schema)
-            else:
-                self.works[index] = WorkSlice(
-                    index,
-                    self._merger(),
-                    make_kernel(self.operator),
-                    self.operator.packing,
-                    self.operator.schema,
-                    self._outlets(index),
-                )
-        self.consumers: dict[int, WorkSlice | SinkSlice] = {**self.works, **self.sinks}
-        self.slices: dict[int, SourceSlice | WorkSlice | SinkSlice] = {**self.sources, **self.consumers}
-        self._told = dict.fromkeys(hosted, START)
+        self.consumers: dict[int, WorkSlice | SinkSlice] = {}
+        self.slices: dict[int, Slice] = {}
+        self._told: dict[int, int] = {}
+        self._seeking: set[int] = set()
+        """Ring members (or the PCS) whose answer to our Seek is still to come."""
+        self._found: dict[int, tuple[int, Delta]] = {}
+        self.resumed = False
         self._turn = 0
         self._duplicates = 0
         self._gaps = 0
 
-    # -- how it is built -----------------------------------------------------------------------------------------
+    # -- resume --------------------------------------------------------------------------------------------------
 
-    def _outlets(self, slice_index: int) -> list[Outlet]:
-        outlets = []
-        for consumer, input_index in self.plan.consumers(self.operator.name):
-            routing = consumer.routing
-            outlets.append(
-                Outlet(
-                    producer=self.me.operator,
-                    producer_slice=slice_index,
-                    consumer=self.plan.index(consumer.name),
-                    input_index=input_index,
-                    port=consumer.inputs[input_index].port,
-                    router=Router(routing.policy, routing.key, consumer.slices, self.plan.seed),
-                    retain=self.plan.semantics != "at-most-once",
-                )
-            )
-        return outlets
+    def begin(self, living: Mapping[int, int] | None = None) -> Iterator[Action]:
+        """Begin to live: at the start of the line, or, as a later incarnation, where the copies at ``living`` say."""
+        if self.incarnation and self._keeps and self._hosted:
+            for replica in range(len(self.operator.replicas)):
+                if living is not None and replica not in living:
+                    self.ring.down(replica, 0)
+            for replica, incarnation in (living or {}).items():
+                self.ring.heard(replica, incarnation, 0)
+            self._seeking = set(self.ring.living) if len(self.operator.replicas) > 1 else {PCS}
+            yield from self._seek()
+        if not self._seeking:
+            yield from self._resume()
 
-    def _window(self) -> Window:
-        """A source's window is shared out evenly over its slices."""
-        slices = self.operator.slices
-        return Window(max(1, self.plan.window_rows // slices), max(1, self.plan.window_bytes // slices))
+    def _seek(self) -> Iterator[Tell]:
+        for replica in sorted(self._seeking):
+            seek = Seek(self.me.operator, self.me.replica, self.incarnation, tuple(self._hosted))
+            yield Tell(Peer(self.me.operator, replica), seek)
 
-    def _merger(self) -> Merger:
-        channels = [
-            (input_index, producer_slice)
-            for input_index, link in enumerate(self.operator.inputs)
-            for producer_slice in range(self.plan[link.operator].slices)
-        ]
-        return Merger(
-            self.operator.packing,
-            self.plan.entered_bits(self.operator),
-            channels,
-            gaps_allowed=self.plan.semantics == "at-most-once",
-        )
+    def _resume(self) -> Iterator[Action]:
+        """Resume every slice at the best snapshot that was found, or at the start of the line."""
+        self.resumed = True
+        for index in self._hosted:
+            _, base = self._found.get(index, (0, Delta(START)))
+            if self.operator.kind == "source":
+                self.sources[index] = self._wiring.source(index, base)
+            elif self.operator.kind == "sink":
+                self.sinks[index] = self._wiring.sink(index, base)
+            else:
+                self.works[index] = self._wiring.work(index, base)
+            if self.operator.kind in ("source", "sink"):
+                yield Open(index, base.cut, base.mark)
+            self._told[index] = START
+        self.consumers = {**self.works, **self.sinks}
+        self.slices = {**self.sources, **self.consumers}
+        yield from self._choose_holders()
+        yield from self._attach()
+        yield from self._introduce()
 
-    # -- messages ------------------------------------------------------------------------------------------------
+    def _introduce(self) -> Iterator[Tell]:
+        """A later incarnation tells its ring and its consumers that it is there."""
+        if self.incarnation:
+            here = Here(self.me.operator, self.me.replica, self.incarnation)
+            others = [Peer(self.me.operator, replica) for replica in self.ring.living]
+            for consumer, _ in self.plan.consumers(self.operator.name):
+                index = self.plan.index(consumer.name)
+                others += [Peer(index, replica) for replica in range(len(consumer.replicas))]
+            for peer in sorted(set(others)):
+                yield Tell(peer, here)
 
-    def attach(self) -> Iterator[Tell]:
-        """Ask every producer for the tiles of every channel, from where this replica stands."""
+    def _choose_holders(self) -> Iterator[Action]:
+        for slice_ in self.slices.values():
+            if slice_.keeper:
+                yield from slice_.keeper.hold_at(self._holders(slice_.index))
+
+    def _holders(self, index: int) -> dict[Peer, int]:
+        if len(self.operator.replicas) == 1:
+            return {Peer(self.me.operator, PCS): 0}
+        holders = self.ring.holders(index, self.plan.backups or len(self.operator.replicas) - 1)
+        return {Peer(self.me.operator, replica): incarnation for replica, incarnation in holders.items()}
+
+    def _attach(self, only: Peer | None = None) -> Iterator[Tell]:
+        """Ask every producer (or only this one) for the tiles of every channel, from where this replica stands."""
         for input_index, link in enumerate(self.operator.inputs):
             producer = self.plan[link.operator]
             wants: dict[int, list[Want]] = defaultdict(list)
@@ -136,22 +202,34 @@ class ReplicaMachine:
                     wants[producer.home(producer_slice)].append(Want(producer_slice, consumer.index, inlet.hi))
             for replica, channels in wants.items():
                 to = Peer(self.plan.index(producer.name), replica)
-                yield Tell(to, Attach(self.me.operator, self.me.replica, input_index, tuple(channels)))
+                if only is None or to == only:
+                    yield Tell(to, self._attach_message(input_index, channels))
 
-    def handle(self, message: Message, rows: Rows | None = None) -> Iterator[Action]:
-        """A message from another replica; ``rows`` is the body of tiles."""
+    def _attach_message(self, input_index: int, wants: Sequence[Want]) -> Attach:
+        return Attach(self.me.operator, self.me.replica, self.incarnation, input_index, tuple(wants))
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def handle(self, message: Message, body: Body = None, now_ms: float = 0) -> Iterator[Action]:
+        """A message from another replica or a PCS; ``body`` is the rows of tiles, the table of a snapshot."""
         if isinstance(message, Tiles):
-            return self._tiles(message, rows)
+            return self._tiles(message, body) if self.resumed else iter(())
         if isinstance(message, Attach):
-            return self._attached(message)
-        return self._consumers_safe(message)
+            return self._attached(message) if self.resumed else iter(())
+        if isinstance(message, Safe):
+            return self._consumers_safe(message) if self.resumed else iter(())
+        if isinstance(message, Done):
+            return self._producer_done(message) if self.resumed else iter(())
+        if isinstance(message, Copy | Settle | Seek):
+            return self._hold(message, body)
+        if isinstance(message, Held):
+            return self._held(message)
+        if isinstance(message, Found):
+            return self._answered(message, body)
+        return self._ring_news(message, now_ms)
 
-    def _tiles(self, message: Tiles, rows: Rows | None) -> Iterator[Action]:
-        if message.consumer != self.me.operator or not 0 <= message.input < len(self.operator.inputs):
-            raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
-        producer = self.plan[self.operator.inputs[message.input].operator]
-        if message.producer != self.plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
-            raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
+    def _tiles(self, message: Tiles, rows: Body) -> Iterator[Action]:
+        producer = self._check_producer(message)
         body = self._body(rows)
         if not START <= message.lo < message.hi <= END or len(message.slices) != len(message.counts):
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}): not a range of the line")
@@ -161,12 +239,22 @@ class ReplicaMachine:
             raise ProtocolError(f"tiles for slices {message.slices}: not all live here")
         if len(body) and not (message.lo <= int(body.seq.min()) and int(body.seq.max()) < message.hi):
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
-        return self._take(message, body)
+        return self._take(message, body, producer)
 
-    def _body(self, rows: Rows | None) -> Rows:
+    def _check_producer(self, message: Tiles | Done) -> Operator:
+        if message.consumer != self.me.operator or not 0 <= message.input < len(self.operator.inputs):
+            raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
+        producer = self.plan[self.operator.inputs[message.input].operator]
+        if message.producer != self.plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
+            raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
+        return producer
+
+    def _body(self, rows: Body) -> Rows:
         """The rows of a message under one schema, whichever input they came by: inputs agree in types, not in names."""
+        assert self._input_schema is not None
         if rows is None:
             return Rows.empty(self._input_schema)
+        assert isinstance(rows, Rows)
         found = rows.data.schema
         if found.equals(self._input_schema):
             return rows
@@ -174,10 +262,11 @@ class ReplicaMachine:
             raise ProtocolError(f"tiles carry fields of the types {found.types}, not {self._input_schema.types}")
         return Rows(rows.seq, rows.sub, pa.RecordBatch.from_arrays(rows.data.columns, schema=self._input_schema))
 
-    def _take(self, message: Tiles, body: Rows) -> Iterator[Action]:
+    def _take(self, message: Tiles, body: Rows, producer: Operator) -> Iterator[Action]:
         """Each slice gets its part of the body; a gap is asked for again."""
         start = 0
         channel = (message.input, message.producer_slice)
+        missing = []
         for index, count in zip(message.slices, message.counts, strict=True):
             tile = Tile(message.lo, message.hi, body.slice(start, start + count))
             start += count
@@ -186,11 +275,28 @@ class ReplicaMachine:
             if verdict is Verdict.DUPLICATE:
                 self._duplicates += 1
             elif verdict is Verdict.GAP:
-                self._gaps += 1
-                producer = self.plan[self.operator.inputs[message.input].operator]
-                to = Peer(message.producer, producer.home(message.producer_slice))
-                want = Want(message.producer_slice, index, merger.inlets[channel].hi)
-                yield Tell(to, Attach(self.me.operator, self.me.replica, message.input, (want,)))
+                missing.append(Want(message.producer_slice, index, merger.inlets[channel].hi))
+        yield from self._ask_again(message, missing, producer)
+
+    def _ask_again(self, message: Tiles | Done, missing: list[Want], producer: Operator) -> Iterator[Tell]:
+        if missing:
+            self._gaps += 1
+            to = Peer(message.producer, producer.home(message.producer_slice))
+            yield Tell(to, self._attach_message(message.input, missing))
+
+    def _producer_done(self, message: Done) -> Iterator[Action]:
+        """How far a producer slice has come: ask again for what was lost, take a snapshot where a source stands still."""
+        producer = self._check_producer(message)
+        channel = (message.input, message.producer_slice)
+        missing = []
+        for index, consumer in self.consumers.items():
+            hi = consumer.merger.inlets[channel].hi
+            if hi < message.hi:
+                missing.append(Want(message.producer_slice, index, hi))
+            elif hi == message.hi and message.still:
+                consumer.stride.hint(hi)
+        if self._keeps:
+            yield from self._ask_again(message, missing, producer)
 
     def _outlet(self, slice_index: int, consumer: int, input_index: int) -> Outlet:
         for outlet in self.slices[slice_index].outlets:
@@ -215,15 +321,123 @@ class ReplicaMachine:
         for want in wants:
             by_slice[want.producer_slice].append((want.consumer_slice, want.lo))
         outlets = [(self._outlet(index, message.consumer, message.input), found) for index, found in by_slice.items()]
-        return (send for outlet, found in outlets for send in outlet.attach(message.replica, found))
+        return self._send_again(message, outlets)
+
+    def _send_again(self, message: Attach, outlets: list[tuple[Outlet, list[tuple[int, int]]]]) -> Iterator[Action]:
+        for outlet, found in outlets:
+            try:
+                yield from outlet.attach(message.replica, message.incarnation, found)
+            except Forgotten as lost:
+                yield Lost(lost.consumer, lost.slice, lost.lo, lost.safe)
 
     def _consumers_safe(self, message: Safe) -> Iterator[Action]:
         self._check_consumer(message.consumer, [s for s, _ in message.cuts], [cut for _, cut in message.cuts])
         for outlet in [self._outlet(index, message.consumer, message.input) for index in self.slices]:
             outlet.advance(message.cuts)
-        return iter(())
+        return (action for slice_ in self.slices.values() for action in slice_.keep())
 
-    # -- work ----------------------------------------------------------------------------------------------------
+    def _hold(self, message: Copy | Settle | Seek, body: Body) -> Iterator[Action]:
+        if message.operator != self.me.operator or not 0 <= message.replica < len(self.operator.replicas):
+            raise ProtocolError(f"a {type(message).__name__} of operator {message.operator}: not our ring")
+        to = Peer(message.operator, message.replica)
+        if isinstance(message, Seek):
+            return self._give(to, message)
+        if isinstance(message, Copy):
+            assert not isinstance(body, Rows)
+            return iter([Tell(to, self._holder.copy(message, body))])
+        return iter([Tell(to, self._holder.settle(message))])
+
+    def _give(self, to: Peer, seek: Seek) -> Iterator[Action]:
+        self.ring.down(seek.replica, seek.incarnation - 1)
+        for index in seek.slices:
+            yield give(self._holder, self.me.replica, to, index)
+
+    def _held(self, message: Held) -> Iterator[Action]:
+        slice_ = self.slices.get(message.slice) if message.operator == self.me.operator else None
+        if slice_ is None or slice_.keeper is None:
+            return iter(())
+        return slice_.keeper.held(message)
+
+    def _answered(self, message: Found, body: Body) -> Iterator[Action]:
+        """A holder's answer to our Seek: remember the best copy; when all have answered, resume."""
+        if self.resumed or message.operator != self.me.operator or message.slice not in self._hosted:
+            return
+        assert not isinstance(body, Rows)
+        if message.cut >= START:
+            best = self._found.get(message.slice)
+            if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):
+                self._found[message.slice] = (message.incarnation, Delta(message.cut, body, message.mark))
+        if message.slice == self._hosted[-1]:
+            self._seeking.discard(message.holder)
+        if not self._seeking:
+            yield from self._resume()
+
+    def _ring_news(self, message: Here | Beat | Down, now_ms: float) -> Iterator[Action]:
+        if isinstance(message, Here) and message.operator != self.me.operator:
+            yield from self._attach(Peer(message.operator, message.replica))
+            self._told = dict.fromkeys(self._told, START)
+            return
+        if message.operator != self.me.operator:
+            raise ProtocolError(f"a {type(message).__name__} of operator {message.operator}: not our ring")
+        if isinstance(message, Down):
+            news = self.ring.down(message.replica, message.incarnation)
+        else:
+            news = self.ring.heard(message.replica, message.incarnation, now_ms)
+        if news:
+            yield from self._ring_changed()
+
+    def _ring_changed(self) -> Iterator[Action]:
+        if self.resumed:
+            yield from self._choose_holders()
+        elif self._seeking:
+            self._seeking &= {*self.ring.living, PCS}
+            if not self._seeking:
+                yield from self._resume()
+
+    # -- time and work -------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: float, mark_at: Callable[[int, int], Mark]) -> Iterator[Action]:
+        """Time passes: say again what may have been lost, look after the ring, adapt the strides."""
+        suspects, respawns = self.ring.tick(now_ms)
+        if suspects:
+            yield from self._ring_changed()
+        yield from respawns
+        for replica in range(len(self.operator.replicas)):
+            if replica != self.me.replica:
+                yield Tell(Peer(self.me.operator, replica), Beat(self.me.operator, self.me.replica, self.incarnation))
+        if not self.resumed:
+            yield from self._seek()
+            return
+        for slice_ in self.slices.values():
+            slice_.stride.tick(now_ms, slice_.done)
+            if slice_.keeper:
+                yield from slice_.keeper.tick()
+            if isinstance(slice_, SourceSlice):
+                yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
+            elif self._keeps:
+                yield from slice_.standing(False)
+        if self._keeps:
+            yield from self._attach_unheard()
+            self._told = dict.fromkeys(self._told, START)
+            yield from self._introduce_again()
+
+    def _attach_unheard(self) -> Iterator[Tell]:
+        """Attach again where nothing has come yet: the producer may not have heard us."""
+        for input_index, link in enumerate(self.operator.inputs):
+            producer = self.plan[link.operator]
+            wants: dict[int, list[Want]] = defaultdict(list)
+            for consumer in self.consumers.values():
+                for producer_slice in range(producer.slices):
+                    inlet = consumer.merger.inlets[input_index, producer_slice]
+                    if not inlet.heard:
+                        wants[producer.home(producer_slice)].append(Want(producer_slice, consumer.index, inlet.hi))
+            for replica, channels in wants.items():
+                yield Tell(Peer(self.plan.index(producer.name), replica), self._attach_message(input_index, channels))
+
+    def _introduce_again(self) -> Iterator[Tell]:
+        """While consumers have not attached to a new incarnation, they may not have heard of it."""
+        if self.incarnation and any(not outlet.attached for s in self.slices.values() for outlet in s.outlets):
+            yield from self._introduce()
 
     def has_work(self) -> bool:
         return any(consumer.has_work() for consumer in self.consumers.values())
@@ -253,13 +467,18 @@ class ReplicaMachine:
     @property
     def finished(self) -> bool:
         """Everything to the end of the line is done, here and downstream."""
-        return all(s.safe == END for s in self.slices.values())
+        return self.resumed and all(s.safe == END for s in self.slices.values())
+
+    @property
+    def superseded(self) -> bool:
+        """A higher incarnation has taken over: step down."""
+        return any(s.keeper is not None and s.keeper.superseded for s in self.slices.values())
 
     @property
     def progress(self) -> Progress:
         slices = self.slices.values()
         return Progress(
-            rows_in=sum(c.rows_in for c in self.consumers.values()),
+            rows_in=sum(s.rows_in for s in slices),
             rows_out=sum(s.rows_out for s in slices),
             queued=sum(c.merger.queued for c in self.consumers.values()),
             frontier=min((s.done for s in slices), default=END),
@@ -267,3 +486,13 @@ class ReplicaMachine:
             duplicates=self._duplicates,
             gaps=self._gaps,
         )
+
+
+def give(holder: Holder, number: int, to: Peer, slice_index: int) -> Give:
+    """A holder's answer to somebody who seeks a slice."""
+    found = holder.find(to.operator, slice_index)
+    if found is None:
+        return Give(to, Found(to.operator, slice_index, 0, number, -1), None)
+    incarnation, base = found
+    mark = None if base.mark is None else dict(base.mark)
+    return Give(to, Found(to.operator, slice_index, incarnation, number, base.cut, mark), base.table)

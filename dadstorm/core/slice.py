@@ -5,27 +5,44 @@ frontier, runs the kernel over the merged rows and emits the result. A ``SinkSli
 over to be written. Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed
 again, here or downstream); the frontier flows downstream in tiles, safe flows upstream in messages.
 
+Each resumes at a cut: it begins there as if it had processed everything below. On its way it takes snapshots at the cuts
+that its ``Stride`` picks, and hands them to its ``Keeper``, which decides what is safe. Under at-most-once there is no
+keeper: nothing is kept, and safe is simply what everybody downstream is done with.
+
 A slice may be driven in steps of any size, down to a single row: the kernel's output does not depend on it, and what is
 emitted is cut at seqs that are complete, so the tiles differ but the rows and their IDs do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
+from dadstorm.core.keeper import Keeper, KeeperAction
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
+from dadstorm.core.messages import Attach, Beat, Done, Found, Held, Here, Peer, Safe, Seek
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.rows import Rows
+from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
+from dadstorm.core.vault import Delta, Mark
 from dadstorm.core.window import Window
 
 TILE_BYTES_MAX = 32 << 20
 """A tile heavier than this is cut in two where it holds more than one seq, so that messages stay of handy size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An action: give this message, which has no body, to a replica."""
+
+    to: Peer
+    message: Attach | Safe | Done | Here | Held | Seek | Found | Beat
+
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
@@ -36,13 +53,37 @@ class Deliver:
     hi: int
 
 
-class _Emitter:
-    """What every slice that has consumers shares: its outlets, ``done`` and ``safe``."""
+class Slice:
+    """What all slices share: where they stand, whom they send to, and how they are kept."""
 
-    def __init__(self, outlets: Sequence[Outlet]) -> None:
+    def __init__(self, index: int, cut: int, outlets: Sequence[Outlet], keeper: Keeper | None, stride: Stride) -> None:
+        self.index = index
         self.outlets = outlets
-        self.done = START
+        self.keeper = keeper
+        self.stride = stride
+        stride.last = cut
+        self.done = cut
+        self.rows_in = 0
         self.rows_out = 0
+
+    @property
+    def safe(self) -> int:
+        return self.keeper.safe if self.keeper else self._consumers_safe
+
+    @property
+    def _consumers_safe(self) -> int:
+        """What nobody downstream needs any more; with no consumer, all that was done."""
+        return min((outlet.safe for outlet in self.outlets), default=self.done)
+
+    def keep(self) -> Iterator[KeeperAction]:
+        """Let the keeper know what downstream is safe of."""
+        if self.keeper:
+            yield from self.keeper.consumers_safe(self._consumers_safe)
+
+    def _snapshot(self, cut: int, table: pa.RecordBatch | None, mark: Mark | None) -> Iterator[KeeperAction]:
+        self.stride.taken(cut)
+        if self.keeper:
+            yield from self.keeper.snapshot(Delta(cut, table, mark))
 
     def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send]:
         """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
@@ -58,20 +99,30 @@ class _Emitter:
         for outlet in self.outlets:
             yield from outlet.emit(lo, hi, ports[outlet.port])
 
-    @property
-    def safe(self) -> int:
-        """What nobody downstream needs any more; with no consumer, all that was done."""
-        return min((outlet.safe for outlet in self.outlets), default=self.done)
+    def standing(self, still: bool) -> Iterator[Tell]:
+        """Tell the consumers how far this slice has come, and whether a source stands still there."""
+        for outlet in self.outlets:
+            for peer, done in outlet.standing(still):
+                yield Tell(peer, done)
 
 
-class SourceSlice(_Emitter):
+class SourceSlice(Slice):
     """A slice of a source: records in, tiles out, held back by the window."""
 
-    def __init__(self, index: int, outlets: Sequence[Outlet], window: Window) -> None:
-        super().__init__(outlets)
-        self.index = index
+    def __init__(
+        self,
+        index: int,
+        cut: int,
+        outlets: Sequence[Outlet],
+        keeper: Keeper | None,
+        stride: Stride,
+        window: Window,
+    ) -> None:
+        super().__init__(index, cut, outlets, keeper, stride)
         self._window = window
         self._no_dead = Rows.empty(DEAD)
+        self._before = cut
+        """Where the slice stood at the last tick."""
 
     @property
     def room(self) -> tuple[int, int]:
@@ -81,26 +132,44 @@ class SourceSlice(_Emitter):
         self._window.advance(self.safe)
         return self._window.room
 
-    def records(self, rows: Rows, hi: int, dead: Rows | None) -> Iterator[Send]:
-        """What the reader gave. A ``hi`` that has not moved says nothing new and emits nothing."""
+    def records(
+        self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
+    ) -> Iterator[Send | KeeperAction]:
+        """What the reader gave, and how to resume it at a cut. A ``hi`` that has not moved says nothing new."""
         if hi <= self.done:
             return
         letters = self._no_dead if dead is None else dead
         self._window.emitted(hi, len(rows) + len(letters), rows.nbytes + letters.nbytes)
+        self.rows_in += len(rows)
         yield from self._emit(hi, (rows, letters))
+        yield from self._cut(self.stride.reached(self.done), mark_at)
+
+    def tick(self, mark_at: Callable[[int], Mark]) -> Iterator[Tell | KeeperAction]:
+        """Time passes. A source that has not moved since the last tick stands still: its position is a cut for all."""
+        still = self.done == self._before and self.done > START
+        self._before = self.done
+        if still and self.stride.last < self.done:
+            yield from self._cut(self.done, mark_at)
+        yield from self.standing(still)
+
+    def _cut(self, cut: int | None, mark_at: Callable[[int], Mark]) -> Iterator[KeeperAction]:
+        if cut is not None:
+            yield from self._snapshot(cut, None, mark_at(cut))
 
 
 class Merger:
     """The inlets of one slice, and the rows below their common frontier, merged and ready."""
 
-    def __init__(self, packing: Packing, sub_bits: int, channels: Sequence[tuple[int, int]], gaps_allowed: bool) -> None:
+    def __init__(
+        self, packing: Packing, sub_bits: int, channels: Sequence[tuple[int, int]], cut: int, gaps_allowed: bool
+    ) -> None:
         self._packing = packing
         self._sub_bits = sub_bits
-        self.inlets = {channel: Inlet(gaps_allowed=gaps_allowed) for channel in channels}
-        self.frontier = START
+        self.inlets = {channel: Inlet(hi=cut, gaps_allowed=gaps_allowed) for channel in channels}
+        self.frontier = cut
         self._ready: Rows | None = None
         self._taken = 0
-        self.ready_hi = START
+        self.ready_hi = cut
 
     def offer(self, channel: tuple[int, int], tile: Tile) -> Verdict:
         """A tile for the channel (input, producer slice)."""
@@ -130,13 +199,19 @@ class Merger:
     def has_work(self, done: int) -> bool:
         return self._ready is not None or self.frontier > done
 
-    def next(self, rows_max: int) -> Rows | None:
-        """Up to ``rows_max`` further rows in ID order; None when none lies below the frontier (it may have moved)."""
+    def next(self, rows_max: int, cut: int = END) -> Rows | None:
+        """Up to ``rows_max`` further rows in ID order, none at or above ``cut``; None when there is none below the
+        frontier (it may have moved)."""
         if self._ready is None and self.frontier > self.ready_hi:
             self._gather()
         if self._ready is None:
             return None
-        rows = self._ready.slice(self._taken, min(self._taken + rows_max, len(self._ready)))
+        stop = min(self._taken + rows_max, len(self._ready))
+        if int(self._ready.seq[stop - 1]) >= cut:
+            stop = self._ready.before(cut)
+            if stop <= self._taken:
+                return None
+        rows = self._ready.slice(self._taken, stop)
         self._taken += len(rows)
         if self._taken == len(self._ready):
             self._ready = None
@@ -156,16 +231,23 @@ class Merger:
         self._ready = merge(runs, self._sub_bits) if runs else None
 
 
-class WorkSlice(_Emitter):
+class WorkSlice(Slice):
     """A slice of an operator: merge, process, emit."""
 
     def __init__(
-        self, index: int, merger: Merger, kernel: Kernel, packing: Packing, schema: pa.Schema, outlets: Sequence[Outlet]
+        self,
+        index: int,
+        cut: int,
+        outlets: Sequence[Outlet],
+        keeper: Keeper | None,
+        stride: Stride,
+        merger: Merger,
+        kernel: Kernel,
+        packing: Packing,
+        schema: pa.Schema,
     ) -> None:
-        super().__init__(outlets)
-        self.index = index
+        super().__init__(index, cut, outlets, keeper, stride)
         self.merger = merger
-        self.rows_in = 0
         self._kernel = kernel
         self._packing = packing
         self._nothing = (Rows.empty(schema), Rows.empty(DEAD))
@@ -173,17 +255,23 @@ class WorkSlice(_Emitter):
         """Outputs of a seq that is not complete yet: some of its rows are still to be processed."""
 
     def has_work(self) -> bool:
-        return self.merger.has_work(self.done)
+        return self.merger.has_work(self.done) or self.stride.due(self.done)
 
-    def step(self, rows_max: int) -> Iterator[Send]:
-        """Process up to so many rows and emit what is complete."""
-        rows = self.merger.next(rows_max)
+    def step(self, rows_max: int) -> Iterator[Send | Tell | KeeperAction]:
+        """Process up to so many rows and emit what is complete; at a cut, take a snapshot."""
+        rows = self.merger.next(rows_max, self.stride.next(self.merger.position))
         if rows is not None:
             self.rows_in += len(rows)
             self._held.append(self._identify(rows, self._kernel.process(rows)))
         hi = self.merger.position
         if hi > self.done:
             yield from self._emit(hi, self._release(hi))
+        cut = self.stride.reached(self.done)
+        if cut is not None:
+            still = self.stride.due(cut)
+            yield from self._snapshot(cut, self._kernel.delta(), None)
+            if still and cut == self.done:
+                yield from self.standing(True)
 
     def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:
         """Give the kernel's output its IDs."""
@@ -211,19 +299,16 @@ class WorkSlice(_Emitter):
         return ports[MAIN], ports[DEAD_LETTERS]
 
 
-class SinkSlice:
-    """A slice of a sink: merge and deliver whole seqs, so that ``done`` is always a cut that the sink can commit; safe is
-    what it has committed."""
+class SinkSlice(Slice):
+    """A slice of a sink: merge and deliver whole seqs, so that ``done`` is always a cut that the sink can commit. Its
+    snapshots are the sink's marks, at the cuts that are committed."""
 
-    outlets: Sequence[Outlet] = ()
-
-    def __init__(self, index: int, merger: Merger, schema: pa.Schema) -> None:
-        self.index = index
+    def __init__(
+        self, index: int, cut: int, keeper: Keeper | None, stride: Stride, merger: Merger, schema: pa.Schema
+    ) -> None:
+        super().__init__(index, cut, (), keeper, stride)
         self.merger = merger
-        self.done = START
-        self.safe = START
-        self.rows_in = 0
-        self.rows_out = 0
+        self.committed = cut
         self._nothing = Rows.empty(schema)
         self._held: list[Rows] = []
         """Rows of a seq that is not complete yet."""
@@ -244,6 +329,14 @@ class SinkSlice:
             self.done = hi
             yield Deliver(self.index, held.below(hi), hi)
 
-    def committed(self, cut: int) -> None:
-        self.safe = max(self.safe, cut)
-        self.rows_out = self.rows_in
+    @property
+    def _consumers_safe(self) -> int:
+        return self.committed
+
+    def commit(self, cut: int, mark: Mark) -> Iterator[KeeperAction]:
+        """The sink has committed everything below ``cut``."""
+        if cut > self.committed:
+            self.committed = cut
+            self.rows_out = self.rows_in
+            yield from self._snapshot(cut, None, mark)
+            yield from self.keep()

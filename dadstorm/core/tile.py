@@ -37,10 +37,13 @@ class Inlet:
 
     hi: int = START
     waiting: deque[Rows] = field(default_factory=deque)
+    heard: bool = False
+    """Whether anything has come by this channel since it was attached."""
     gaps_allowed: bool = False
     """At-most-once: what is missing stays missing, the stream goes on around it."""
 
     def offer(self, tile: Tile) -> Verdict:
+        self.heard = True
         if tile.hi <= self.hi:
             return Verdict.DUPLICATE
         if tile.lo > self.hi and not self.gaps_allowed:

@@ -1,0 +1,95 @@
+"""The vault: the snapshots of one slice, as its owner and each of its holders keep them.
+
+A snapshot is the state of a slice at a cut: exactly what follows from all rows below it. It comes as a delta on the snapshot
+before it: a table of the keys that changed (see ``kernel``), and for sources and sinks a mark. The vault keeps one *base*, the
+state at the cut that is settled (nobody will ever resume below it), and the deltas above it, each with its cut.
+
+Settling folds deltas into the base. The base is a short list of tables, each at least twice as large as the next: folding two
+tables of similar size now and then costs a few operations per changed key in all, however much state there is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dadstorm.core.line import START
+
+Mark = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What happened to a slice's state up to ``cut``, since the snapshot before; ``mark`` is where I/O stands there."""
+
+    cut: int
+    table: pa.RecordBatch | None = None
+    mark: Mark | None = None
+
+
+class Vault:
+    def __init__(self, base: Delta | None = None) -> None:
+        self.settled = base.cut if base else START
+        """The cut of the base: the slice can resume there, and never needs to go behind."""
+        self.mark = base.mark if base else None
+        self._base: list[pa.RecordBatch] = [base.table] if base and base.table is not None else []
+        self._deltas: deque[Delta] = deque()
+
+    @property
+    def newest(self) -> int:
+        return self._deltas[-1].cut if self._deltas else self.settled
+
+    def add(self, delta: Delta) -> None:
+        assert delta.cut > self.newest, f"a snapshot at {delta.cut} after one at {self.newest}"
+        self._deltas.append(delta)
+
+    def newest_up_to(self, limit: int) -> int:
+        """The newest cut there is a snapshot of, at or below ``limit``; the settled one if there is no better."""
+        found = self.settled
+        for delta in self._deltas:
+            if delta.cut > limit:
+                break
+            found = delta.cut
+        return found
+
+    def settle(self, cut: int) -> None:
+        """Nobody will resume below ``cut``: make it the base."""
+        while self._deltas and self._deltas[0].cut <= cut:
+            delta = self._deltas.popleft()
+            self.settled, self.mark = delta.cut, delta.mark
+            if delta.table is not None and delta.table.num_rows:
+                self._base.append(delta.table)
+        while len(self._base) > 1 and self._base[-2].num_rows < 2 * self._base[-1].num_rows:
+            newer, older = self._base.pop(), self._base.pop()
+            self._base.append(fold([older, newer], forget=not self._base))
+
+    def base(self) -> Delta:
+        """The settled snapshot, whole."""
+        table = fold(self._base, forget=True) if self._base else None
+        if table is not None:
+            self._base = [table]
+        return Delta(self.settled, table, self.mark)
+
+    def since(self, cut: int) -> list[Delta]:
+        """The deltas above ``cut``, in order."""
+        return [delta for delta in self._deltas if delta.cut > cut]
+
+
+def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
+    """One table with the last row of every key; ``forget`` leaves out keys that are gone (nothing older can bring them back)."""
+    whole = pa.concat_batches(tables) if len(tables) > 1 else tables[0]
+    if len(tables) > 1:
+        keys = [name for name in whole.schema.names if name.startswith("key_")]
+        numbered = pa.table([whole.column(name) for name in keys], names=keys)
+        numbered = numbered.append_column("row", pa.array(np.arange(whole.num_rows)))
+        last = numbered.group_by(keys, use_threads=False).aggregate([("row", "max")]).column("row_max").to_numpy()
+        whole = whole.take(pa.array(np.sort(last)))
+    if forget and "gone" in whole.schema.names and whole.column("gone").true_count:
+        whole = whole.filter(pc.invert(whole.column("gone")))
+    return whole

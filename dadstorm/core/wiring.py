@@ -1,0 +1,101 @@
+"""How a slice is put together from the plan: its inlets, outlets, window, stride and keeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dadstorm.core.keeper import Keeper
+from dadstorm.core.kernel import Kernel
+from dadstorm.core.messages import Peer
+from dadstorm.core.outlet import Outlet
+from dadstorm.core.routing import Router
+from dadstorm.core.slice import Merger, SinkSlice, SourceSlice, WorkSlice
+from dadstorm.core.stride import Stride
+from dadstorm.core.vault import Delta, Vault
+from dadstorm.core.window import Window
+from dadstorm.plan import Operator, Plan
+
+
+class Wiring:
+    """Builds the slices of one replica, each at the cut where it resumes."""
+
+    def __init__(self, plan: Plan, me: Peer, incarnation: int, make_kernel: Callable[[Operator], Kernel]) -> None:
+        self._plan = plan
+        self._me = me
+        self._incarnation = incarnation
+        self._operator = plan.operators[me.operator]
+        self._make_kernel = make_kernel
+        self._at_most_once = plan.semantics == "at-most-once"
+        self.input_schema = plan.input_schema(self._operator) if self._operator.inputs else None
+
+    def source(self, index: int, base: Delta) -> SourceSlice:
+        return SourceSlice(
+            index, base.cut, self._outlets(index, base.cut), self._keeper(index, base), self._stride(), self._window()
+        )
+
+    def sink(self, index: int, base: Delta) -> SinkSlice:
+        assert self.input_schema is not None
+        merger, keeper = self._merger(base.cut), self._keeper(index, base)
+        return SinkSlice(index, base.cut, keeper, self._stride(), merger, self.input_schema)
+
+    def work(self, index: int, base: Delta) -> WorkSlice:
+        kernel = self._make_kernel(self._operator)
+        if base.table is not None:
+            kernel.restore(base.table)
+        return WorkSlice(
+            index,
+            base.cut,
+            self._outlets(index, base.cut),
+            self._keeper(index, base),
+            self._stride(),
+            self._merger(base.cut),
+            kernel,
+            self._operator.packing,
+            self._operator.schema,
+        )
+
+    def _outlets(self, slice_index: int, cut: int) -> list[Outlet]:
+        return [
+            Outlet(
+                producer=self._me.operator,
+                producer_slice=slice_index,
+                consumer=self._plan.index(consumer.name),
+                input_index=input_index,
+                port=consumer.inputs[input_index].port,
+                router=Router(consumer.routing.policy, consumer.routing.key, consumer.slices, self._plan.seed),
+                retain=not self._at_most_once,
+                cut=cut,
+            )
+            for consumer, input_index in self._plan.consumers(self._operator.name)
+        ]
+
+    def _keeper(self, slice_index: int, base: Delta) -> Keeper | None:
+        return None if self._at_most_once else Keeper(self._me, slice_index, self._incarnation, Vault(base))
+
+    def _stride(self) -> Stride:
+        """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach."""
+        return Stride(self._plan.snapshot_every_ms, max(1, self._window().rows_max // 2))
+
+    def _window(self) -> Window:
+        """A source's window is shared out evenly over its slices."""
+        slices = max(operator.slices for operator in self._sources())
+        return Window(max(1, self._plan.window_rows // slices), max(1, self._plan.window_bytes // slices))
+
+    def _sources(self) -> Iterable[Operator]:
+        return [self._operator] if self._operator.kind == "source" else [
+            operator for operator in self._plan.operators if operator.kind == "source"
+        ]
+
+    def _merger(self, cut: int) -> Merger:
+        channels = [
+            (input_index, producer_slice)
+            for input_index, link in enumerate(self._operator.inputs)
+            for producer_slice in range(self._plan[link.operator].slices)
+        ]
+        return Merger(
+            self._operator.packing,
+            self._plan.entered_bits(self._operator),
+            channels,
+            cut,
+            gaps_allowed=self._at_most_once,
+        )
