@@ -102,7 +102,7 @@ class Outlet:
         for slice_index, lo in wants:
             if incarnation < self._incarnations[slice_index]:
                 continue
-            if lo < self._safe[slice_index]:
+            if incarnation > self._incarnations[slice_index] and lo < self._safe[slice_index]:
                 raise Forgotten(self.consumer, slice_index, lo, self._safe[slice_index])
             self._incarnations[slice_index] = incarnation
             self._homes[slice_index] = replica

@@ -114,15 +114,15 @@ class ReplicaMachine:
         self._hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
         self._keeps = plan.semantics != "at-most-once"
         self.ring = Ring(me.replica, len(self.operator.replicas), plan.suspect_after_ms)
-        self._holder = Holder(me.replica, incarnation)
+        self.holder = Holder(me.replica, incarnation)
         self.sources: dict[int, SourceSlice] = {}
         self.works: dict[int, WorkSlice] = {}
         self.sinks: dict[int, SinkSlice] = {}
         self.consumers: dict[int, WorkSlice | SinkSlice] = {}
         self.slices: dict[int, Slice] = {}
         self._told: dict[int, int] = {}
-        self._seeking: set[int] = set()
-        """Ring members (or the PCS) whose answer to our Seek is still to come."""
+        self._seeking: dict[int, set[int]] = {}
+        """Ring members (or the PCS) that were asked for copies, and the slices for which their answer is still to come."""
         self._found: dict[int, tuple[int, Delta]] = {}
         self.resumed = False
         self._turn = 0
@@ -134,19 +134,16 @@ class ReplicaMachine:
     def begin(self, living: Mapping[int, int] | None = None) -> Iterator[Action]:
         """Begin to live: at the start of the line, or, as a later incarnation, where the copies at ``living`` say."""
         if self.incarnation and self._keeps and self._hosted:
-            for replica in range(len(self.operator.replicas)):
-                if living is not None and replica not in living:
-                    self.ring.down(replica, 0)
-            for replica, incarnation in (living or {}).items():
-                self.ring.heard(replica, incarnation, 0)
-            self._seeking = set(self.ring.living) if len(self.operator.replicas) > 1 else {PCS}
+            self.ring.learn(dict(living or {}))
+            asked = self.ring.living if len(self.operator.replicas) > 1 else [PCS]
+            self._seeking = {replica: set(self._hosted) for replica in asked}
             yield from self._seek()
         if not self._seeking:
             yield from self._resume()
 
     def _seek(self) -> Iterator[Tell]:
-        for replica in sorted(self._seeking):
-            seek = Seek(self.me.operator, self.me.replica, self.incarnation, tuple(self._hosted))
+        for replica, slices in self._seeking.items():
+            seek = Seek(self.me.operator, self.me.replica, self.incarnation, tuple(sorted(slices)))
             yield Tell(Peer(self.me.operator, replica), seek)
 
     def _resume(self) -> Iterator[Action]:
@@ -295,6 +292,7 @@ class ReplicaMachine:
                 missing.append(Want(message.producer_slice, index, hi))
             elif hi == message.hi and message.still:
                 consumer.stride.hint(hi)
+                consumer.still = hi
         if self._keeps:
             yield from self._ask_again(message, missing, producer)
 
@@ -344,13 +342,14 @@ class ReplicaMachine:
             return self._give(to, message)
         if isinstance(message, Copy):
             assert not isinstance(body, Rows)
-            return iter([Tell(to, self._holder.copy(message, body))])
-        return iter([Tell(to, self._holder.settle(message))])
+            return iter([Tell(to, self.holder.copy(message, body))])
+        return iter([Tell(to, self.holder.settle(message))])
 
     def _give(self, to: Peer, seek: Seek) -> Iterator[Action]:
-        self.ring.down(seek.replica, seek.incarnation - 1)
+        if self.ring.down(seek.replica, seek.incarnation - 1):
+            yield from self._ring_changed()
         for index in seek.slices:
-            yield give(self._holder, self.me.replica, to, index)
+            yield give(self.holder, self.me.replica, to, index)
 
     def _held(self, message: Held) -> Iterator[Action]:
         slice_ = self.slices.get(message.slice) if message.operator == self.me.operator else None
@@ -367,8 +366,10 @@ class ReplicaMachine:
             best = self._found.get(message.slice)
             if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):
                 self._found[message.slice] = (message.incarnation, Delta(message.cut, body, message.mark))
-        if message.slice == self._hosted[-1]:
-            self._seeking.discard(message.holder)
+        waiting = self._seeking.get(message.holder, set())
+        waiting.discard(message.slice)
+        if not waiting:
+            self._seeking.pop(message.holder, None)
         if not self._seeking:
             yield from self._resume()
 
@@ -390,7 +391,7 @@ class ReplicaMachine:
         if self.resumed:
             yield from self._choose_holders()
         elif self._seeking:
-            self._seeking &= {*self.ring.living, PCS}
+            self._seeking = {r: slices for r, slices in self._seeking.items() if not self.ring.is_down(r)}
             if not self._seeking:
                 yield from self._resume()
 
@@ -398,8 +399,8 @@ class ReplicaMachine:
 
     def tick(self, now_ms: float, mark_at: Callable[[int, int], Mark]) -> Iterator[Action]:
         """Time passes: say again what may have been lost, look after the ring, adapt the strides."""
-        suspects, respawns = self.ring.tick(now_ms)
-        if suspects:
+        changed, respawns = self.ring.tick(now_ms, self._vouches)
+        if changed:
             yield from self._ring_changed()
         yield from respawns
         for replica in range(len(self.operator.replicas)):
@@ -415,11 +416,17 @@ class ReplicaMachine:
             if isinstance(slice_, SourceSlice):
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
             elif self._keeps:
-                yield from slice_.standing(False)
+                yield from slice_.standing(slice_.still == slice_.done == slice_.stride.last)
         if self._keeps:
             yield from self._attach_unheard()
             self._told = dict.fromkeys(self._told, START)
             yield from self._introduce_again()
+
+    def _vouches(self, replica: int) -> bool:
+        """Whether we hold copies of all slices of a replica, as its last incarnation known to us made them."""
+        hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == replica]
+        found = [self.holder.find(self.me.operator, index) for index in hosted]
+        return all(copy is not None and copy[0] == self.ring.incarnation(replica) for copy in found)
 
     def _attach_unheard(self) -> Iterator[Tell]:
         """Attach again where nothing has come yet: the producer may not have heard us."""

@@ -1,24 +1,38 @@
 """The ring: the circular list of an operator's replicas, who of them is alive, and who brings back whom.
 
-Each replica keeps its own view. A PCS that sees a replica die tells the ring at once; a replica that is not heard of for
-``suspect_after`` is suspected, which is treated the same. The next living replica in the list leads the recovery: it has a
-new incarnation spawned. If it dies too, the next one after it leads both. Views may differ for a while and two may lead; then
-two incarnations get the same number or one is higher, and nothing worse happens: incarnations of one slice produce the same
-tuples, the PCS starts a number only once, and the higher one wins.
+Each replica keeps its own view. A PCS that sees a replica die tells the ring at once: then it is *down*. A replica that is not
+heard of for ``suspect_after`` is *suspected*: it may be dead, frozen or cut off. The next living replica in the list leads the
+recovery: it has a new incarnation spawned. If nothing comes of it, the one after it tries, a little later, and so on; nobody
+has to agree with anybody about who is alive.
+
+A suspicion may be wrong, and then costs CPU but no correctness: both incarnations produce the same tuples and the higher one
+wins. One thing must not happen: that a new incarnation without state takes the place of a living one that has it. So only
+a replica that can vouch for the state, because it holds copies of all the suspect's slices, acts on a mere suspicion; the
+PCS of the suspect's host has the last word, for it hears its replicas too; and a new incarnation asks *everybody* in the
+ring who is not known to be dead for copies, and takes the newest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Health(Enum):
+    ALIVE = "alive"
+    SUSPECTED = "suspected"
+    DOWN = "down"
 
 
 @dataclass(slots=True)
 class _Member:
     incarnation: int = 0
-    alive: bool = True
+    health: Health = Health.ALIVE
     heard_ms: float | None = None
+    lost_ms: float | None = None
     asked_ms: float | None = None
-    """When this replica last asked for its recovery."""
+    """When we last asked for its recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,18 @@ class Ring:
         """The others that are alive, in ring order from the next one on, with their incarnations."""
         size = len(self._members) + 1
         order = [(self._me + step) % size for step in range(1, size)]
-        return {replica: self._members[replica].incarnation for replica in order if self._members[replica].alive}
+        return {
+            replica: self._members[replica].incarnation
+            for replica in order
+            if self._members[replica].health is Health.ALIVE
+        }
+
+    def is_down(self, replica: int) -> bool:
+        member = self._members.get(replica)
+        return member is not None and member.health is Health.DOWN
+
+    def incarnation(self, replica: int) -> int:
+        return self._members[replica].incarnation
 
     def holders(self, slice_index: int, backups: int) -> dict[int, int]:
         """Who holds the copies of one of our slices: the next living ones, beginning at another one for each slice."""
@@ -48,52 +73,69 @@ class Ring:
         start = slice_index % len(living) if living else 0
         return dict((living[start:] + living[:start])[:backups])
 
+    def learn(self, living: dict[int, int]) -> None:
+        """What a new incarnation is told about the others when it starts."""
+        for replica, member in self._members.items():
+            if replica in living:
+                member.incarnation = living[replica]
+            else:
+                member.health = Health.DOWN
+
     def heard(self, replica: int, incarnation: int, now_ms: float) -> bool:
-        """A sign of life. True if it is a new incarnation, or one that was given up for dead."""
+        """A sign of life. True if it is a new incarnation, or one that was given up."""
         member = self._members.get(replica)
         if member is None or incarnation < member.incarnation:
             return False
-        news = incarnation > member.incarnation or not member.alive
-        if news and not member.alive and incarnation == member.incarnation and member.asked_ms is not None:
+        if member.health is Health.DOWN and incarnation == member.incarnation:
             return False
-        member.incarnation, member.alive, member.heard_ms = incarnation, True, now_ms
+        news = incarnation > member.incarnation or member.health is not Health.ALIVE
+        member.incarnation, member.health, member.heard_ms = incarnation, Health.ALIVE, now_ms
         if news:
-            member.asked_ms = None
+            member.lost_ms = member.asked_ms = None
         return news
 
     def down(self, replica: int, incarnation: int) -> bool:
-        """This incarnation has ended, or is suspected to have. True if that is news."""
+        """This incarnation has ended, for certain. True if that is news."""
         member = self._members.get(replica)
-        if member is None or not member.alive or incarnation < member.incarnation:
+        if member is None or incarnation < member.incarnation:
             return False
-        member.alive = False
-        member.incarnation = incarnation
+        if member.health is Health.DOWN and incarnation == member.incarnation:
+            return False
+        member.health, member.incarnation = Health.DOWN, incarnation
+        member.lost_ms = member.asked_ms = None
         return True
 
-    def tick(self, now_ms: float) -> tuple[list[int], list[Respawn]]:
-        """Who is newly suspected, and whom we have to bring back now (asked for again while it takes too long)."""
-        suspects = []
-        for replica, member in self._members.items():
+    def tick(self, now_ms: float, vouch: Callable[[int], bool]) -> tuple[bool, list[Respawn]]:
+        """Whether somebody is newly suspected, and whom we have to bring back now. ``vouch`` tells whether we hold copies
+        of all slices of a replica."""
+        changed = False
+        for member in self._members.values():
             if member.heard_ms is None:
                 member.heard_ms = now_ms
-            if member.alive and now_ms - member.heard_ms > self._suspect_after_ms:
-                member.alive = False
-                suspects.append(replica)
+            if member.health is Health.ALIVE and now_ms - member.heard_ms > self._suspect_after_ms:
+                member.health = Health.SUSPECTED
+                changed = True
         respawns = []
         for replica, member in self._members.items():
-            overdue = member.asked_ms is None or now_ms - member.asked_ms > 2 * self._suspect_after_ms
-            if not member.alive and overdue and self._leads(replica):
+            if member.health is Health.ALIVE:
+                continue
+            if member.lost_ms is None:
+                member.lost_ms = now_ms
+            patience_ms = (self._distance(replica) - 1) * self._suspect_after_ms / 2
+            waited = now_ms - member.lost_ms >= patience_ms
+            asked = member.asked_ms is not None and now_ms - member.asked_ms <= 2 * self._suspect_after_ms
+            if waited and not asked and (member.health is Health.DOWN or vouch(replica)):
                 member.asked_ms = now_ms
                 respawns.append(Respawn(replica, member.incarnation + 1))
-        return suspects, respawns
+        return changed, respawns
 
-    def _leads(self, dead: int) -> bool:
-        """Whether we are the next living replica after a dead one."""
+    def _distance(self, lost: int) -> int:
+        """How many living replicas further along the ring than a lost one we are; 1: we are the next."""
         size = len(self._members) + 1
+        distance = 1
         for step in range(1, size):
-            replica = (dead + step) % size
+            replica = (lost + step) % size
             if replica == self._me:
-                return True
-            if self._members[replica].alive:
-                return False
-        return False
+                break
+            distance += self._members[replica].health is Health.ALIVE
+        return distance

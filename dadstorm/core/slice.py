@@ -63,6 +63,8 @@ class Slice:
         self.stride = stride
         stride.last = cut
         self.done = cut
+        self.still: int | None = None
+        """Where a source upstream is known to stand still."""
         self.rows_in = 0
         self.rows_out = 0
 
@@ -249,6 +251,8 @@ class WorkSlice(Slice):
         super().__init__(index, cut, outlets, keeper, stride)
         self.merger = merger
         self._kernel = kernel
+        self._row = START - 1
+        """The seq of the last row that was processed."""
         self._packing = packing
         self._nothing = (Rows.empty(schema), Rows.empty(DEAD))
         self._held: list[tuple[Rows, Rows]] = []
@@ -262,15 +266,15 @@ class WorkSlice(Slice):
         rows = self.merger.next(rows_max, self.stride.next(self.merger.position))
         if rows is not None:
             self.rows_in += len(rows)
+            self._row = int(rows.seq[-1])
             self._held.append(self._identify(rows, self._kernel.process(rows)))
         hi = self.merger.position
         if hi > self.done:
             yield from self._emit(hi, self._release(hi))
-        cut = self.stride.reached(self.done)
+        cut = self.stride.reached(self.done, self._row)
         if cut is not None:
-            still = self.stride.due(cut)
             yield from self._snapshot(cut, self._kernel.delta(), None)
-            if still and cut == self.done:
+            if cut == self.done == self.still:
                 yield from self.standing(True)
 
     def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:

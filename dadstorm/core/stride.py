@@ -41,16 +41,16 @@ class Stride:
         hint = next((h for h in self._hints if h > position), END)
         return min(step, hint, END)
 
-    def reached(self, position: int) -> int | None:
-        """The best cut that lies above the last one and not above ``position``, which no row below ``position`` and at or
-        above ``next(...)`` may separate from it; None if there is none."""
+    def reached(self, position: int, row: int = START - 1) -> int | None:
+        """The newest cut there is, up to ``position``, above the last one and above the last processed row's seq: the
+        state now is the state there. None if there is none."""
         best = position // self.value * self.value
         for hint in self._hints:
             if hint <= position:
                 best = max(best, hint)
         if position == END:
             best = END
-        return best if best > self.last else None
+        return best if best > max(self.last, row) else None
 
     def due(self, position: int) -> bool:
         """Whether somebody asked for a snapshot right at ``position`` and there is none yet."""
