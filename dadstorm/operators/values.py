@@ -63,7 +63,7 @@ def outputs_of(result: object, width: int, limit: int) -> list[Any]:
         return [result]
     if width == 1 and isinstance(result, SCALARS):
         return [(result,)]
-    raise Refused(f"returned {_shown(result)}; expected None, {_expected(width)}, or a list of such")
+    raise Refused(f"returned {shown(result)}; expected None, {_expected(width)}, or a list of such")
 
 
 def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
         return tuple(item)
     if width == 1 and isinstance(item, SCALARS):
         return (item,)
-    raise Refused(f"one of its outputs is {_shown(item)}; expected {_expected(width)}")
+    raise Refused(f"one of its outputs is {shown(item)}; expected {_expected(width)}")
 
 
 class Outputs:
@@ -153,7 +153,7 @@ def checked(output: tuple[Any, ...], fields: Sequence[Field]) -> tuple[Any, ...]
     if len(output) != len(fields):
         hint = "; several outputs are returned as a list" if output and isinstance(output[0], (tuple, list)) else ""
         found, wanted = _counted(len(output)), _counted(len(fields))
-        raise Refused(f"an output has {found}, {_shown(output)}; expected {wanted}{hint}")
+        raise Refused(f"an output has {found}, {shown(output)}; expected {wanted}{hint}")
     return tuple(
         None if value is None else _CONVERT[field.type](value, field)
         for value, field in zip(output, fields, strict=True)
@@ -161,7 +161,7 @@ def checked(output: tuple[Any, ...], fields: Sequence[Field]) -> tuple[Any, ...]
 
 
 def _wrong(value: object, field: Field) -> Refused:
-    return Refused(f'output field "{field.name}" is {_shown(value)}; expected {_ARTICLE[field.type]} or None')
+    return Refused(f'output field "{field.name}" is {shown(value)}; expected {_ARTICLE[field.type]} or None')
 
 
 def _string(value: object, field: Field) -> str:
@@ -229,7 +229,7 @@ def _counted(count: int) -> str:
     return f"{count} field" if count == 1 else f"{count} fields"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in a message: short, and the same in every run (so no object's default repr, which shows an address)."""
     kind = type(value).__name__
     if isinstance(value, (str, bytes, int, float, bool, tuple, list, dict, datetime.date)):
