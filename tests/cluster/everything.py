@@ -121,8 +121,9 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     spread = f"replicas: {replicas}, slices: {slices}"
     routed = f"{spread}, routing: {routing}" if routing else spread
-    text = TOPOLOGY.replace("FIELDS", FIELDS).replace("TICKS", str(sizes.ticks)).replace("SOURCE", spread)
-    text = text.replace("SEMANTICS", semantics).replace("WINDOW", str(window)).replace("FREE", routed).replace("KEYED", spread)
+    text = TOPOLOGY.replace("FIELDS", FIELDS).replace("TICKS", str(sizes.ticks)).replace("WINDOW", str(window))
+    text = text.replace("SEMANTICS", semantics).replace("SOURCE", spread).replace("FREE", routed)
+    text = text.replace("KEYED", spread)
     (folder / "functions.py").write_text(FUNCTIONS)
     orders, clicks = data(sizes)
     with open(folder / "orders.csv", "w", newline="", encoding="utf-8") as file:
