@@ -14,7 +14,7 @@ from dadstorm.topology.report import Place, Report, closest, listed, nearest
 
 TOPOLOGY = (
     "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
-    "logging", "hosts",
+    "logging", "hosts", "ragged",
 )  # fmt: skip
 WINDOW = ("rows", "bytes")
 
@@ -49,14 +49,14 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "filter": _OPERATOR,
     "uniq": _OPERATOR,
     "count": _OPERATOR,
-    "dup": _OPERATOR,
+    "dup": (*_OPERATOR, "fields"),
     "split": (*_OPERATOR, "max_outputs"),
     "custom": (*_OPERATOR, "fields", "key", "mode", "with_id", "args", "max_outputs"),
 }
 """Per kind of operator, the keys beside the kind's own."""
 
 LONG_FORMS: dict[str, tuple[str, ...]] = {
-    "filter": ("field", "op", "value"),
+    "filter": ("field", "op", "value", "compare"),
     "count": ("by", "as"),
     "split": ("field", "separator", "as"),
 }

@@ -62,6 +62,8 @@ def dead_letters(ctx: Context, operator: Draft) -> Draft:
 def _writes(ctx: Context, draft: Draft, form: str, name: str | None, place: Place) -> None:
     path = None if name is None else os.path.normpath(os.path.join(ctx.out, name))
     draft.params = {"format": form, "path": path}
+    if ctx.ragged:
+        draft.params["ragged"] = True
     if path is not None:
         ctx.claim(place, f"file {path}", draft.what)
         if os.path.isdir(path):
