@@ -1,8 +1,8 @@
 """How many examples a property gets.
 
 By default as many as fit the whole folder into a minute on one core. ``DADSTORM_HYPOTHESIS=long`` runs fifty times
-more. Under ``CI`` the examples are the same in every run, so that a red build says something about the change; everywhere
-else they are new each time. A failure prints the line that brings the example back.
+more. Under ``CI`` the examples are the same in every run, so that a red build says something about the change;
+everywhere else they are new each time. A failure prints the line that brings the example back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ def examples(count: int) -> Callable[[T], T]:
         max_examples=count * LONG_FACTOR if LONG else count,
         deadline=None,
         derandomize=IN_CI and not LONG,
-        database=None if IN_CI else settings.default.database,
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )

@@ -54,7 +54,7 @@ def twice(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
 
 
 class Running:
-    """How often the key was seen since it was last forgotten, with the tuple before; it is forgotten every fourth time."""
+    """How often the key was seen since it was forgotten, with the tuple before; every fourth time it is forgotten."""
 
     def process(self, state: Any, *fields: Any) -> tuple[int, str | None]:
         count, before = state.get([0, None])

@@ -1,9 +1,9 @@
 """The sequential oracle: what every sink of a plan must receive, worked out one tuple at a time in plain Python.
 
-It shares no code with the system it judges: no merge, no routing, no slices, no kernels, no columns. An operator reads all
-of its inputs' tuples, sorted as Python tuples ``(seq, sub, …)``, and handles them one after the other. From the plan it takes
-data only: who reads whom, the parameters, and how many bits each level of an ID has. Slices, replicas, routing, the
-window and the semantics do not exist here, which is the point: they must not matter.
+It shares no code with the system it judges: no merge, no routing, no slices, no kernels, no columns. An operator reads
+all of its inputs' tuples, sorted as Python tuples ``(seq, sub, …)``, and handles them one after the other. From the
+plan it takes data only: who reads whom, the parameters, and how many bits each level of an ID has. Slices, replicas,
+routing, the window and the semantics do not exist here, which is the point: they must not matter.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -90,7 +91,7 @@ def _run(operator: Any, arrived: list[Tuple]) -> tuple[list[Tuple], list[Tuple]]
 
 def _check_ids(tuples: list[Tuple], name: str) -> None:
     """What the plan promises: IDs are unique and in order, and a sub fits an int64."""
-    for one, other in zip(tuples, tuples[1:]):  # noqa: B905, RUF007: pairs of neighbours
+    for one, other in pairwise(tuples):
         assert one[:2] < other[:2], f"{name}: IDs {one[:2]} and {other[:2]}"
     assert all(0 <= sub < 2**63 for _, sub, _ in tuples), f"{name}: a sub does not fit"
 
@@ -109,7 +110,7 @@ def _holds(condition: dict[str, Any], value: Any) -> bool:
     op, other = condition["op"], condition["value"]
     if isinstance(value, datetime.datetime):
         value = (value - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
-    tests = {
+    tests: dict[str, Callable[[], bool]] = {
         "=": lambda: value == other,
         "!=": lambda: value != other,
         "<": lambda: value < other,
@@ -229,8 +230,7 @@ def _called(operator: Any, call: Callable[[], Any]) -> list[Fields]:
 
 
 def _one_row_batch(function: Callable[..., Any], fields: Fields) -> list[Fields]:
-    types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_(), datetime.datetime: pa.timestamp("us")}
-    columns = [pa.array([value], types.get(type(value), pa.string())) for value in fields]
+    columns = [pa.array([value]) for value in fields]
     batch, _ = function(pa.RecordBatch.from_arrays(columns, names=[str(i) for i in range(len(fields))]))
     return list(zip(*[column.to_pylist() for column in batch.columns], strict=True))
 

@@ -174,7 +174,7 @@ class _Builder:
             self._add(f"sink{index}", Shape("sink", {}, group[0].types), tuple(group), "fail", Routing())
 
     def _inputs(self) -> tuple[tuple[Port, ...], tuple[str, ...]]:
-        """One to three outputs with equal types; the newer ones more often, so that graphs grow deep; one may come twice."""
+        """One to three outputs of equal types; the newest more often, so that graphs grow deep; one may come twice."""
         draw = self._draw
         index = draw(st.one_of(st.integers(0, len(self._ports) - 1), st.just(len(self._ports) - 1)))
         first = self._ports[index]
@@ -195,8 +195,8 @@ class _Builder:
             slices = 1 if shape.key == () else draw(st.integers(1, 5))
             replicas = draw(st.integers(1, 4))
         operator = Operator(
-            name, shape.kind, shape.params, links, _fields(name, shape.types), slices, (Replica("localhost"),) * replicas,
-            routing, bits(len(inputs)), bits(shape.outputs_max), on_error,
+            name, shape.kind, shape.params, links, _fields(name, shape.types), slices,
+            (Replica("localhost"),) * replicas, routing, bits(len(inputs)), bits(shape.outputs_max), on_error,
         )  # fmt: skip
         self.operators.append(operator)
         width = widest + operator.input_bits + operator.output_bits

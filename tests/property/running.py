@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -68,16 +69,15 @@ def compare(got: Got, wanted: Got) -> None:
         assert shown(got[name], wanted[name]) == shown(wanted[name], wanted[name]), f"sink {name}"
 
 
-def shown(tuples: Iterable[tuple[int, int, tuple[Any, ...]]], wanted: list[Any]) -> list[Any]:
+def shown(tuples: list[tuple[int, int, tuple[Any, ...]]], wanted: list[Any]) -> list[Any]:
     """Tuples in a form in which equal means identical: types, signs of zero and NaN included. Where the oracle leaves a
-    text open, it is left open here."""
+    text open, any text that is not empty will do."""
     result = []
-    for index, (seq, sub, fields) in enumerate(tuples):
-        open_ = wanted[index][2] if index < len(wanted) else ()
-        values = [
-            "any text" if i < len(open_) and open_[i] is oracle.ANY_TEXT and (value is open_[i] or value) else exact(value)
-            for i, value in enumerate(fields)
-        ]
+    for (seq, sub, fields), wish in zip_longest(tuples, wanted[: len(tuples)], fillvalue=(0, 0, ())):
+        values = []
+        for value, wished in zip_longest(fields, wish[2]):
+            left_open = wished is oracle.ANY_TEXT and (value is wished or (isinstance(value, str) and value))
+            values.append("any text" if left_open else exact(value))
         result.append((seq, sub, values))
     return result
 

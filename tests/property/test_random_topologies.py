@@ -1,7 +1,7 @@
 """The property that everything else serves: what comes out depends on the plan and the data alone.
 
-Random topologies run through the core in one process, under random schedules, and every sink must get what the sequential
-oracle says: the same tuples with the same IDs in the same order. A run that gets stuck fails too.
+Random topologies run through the core in one process, under random schedules, and every sink must get what the
+sequential oracle says: the same tuples with the same IDs in the same order. A run that gets stuck fails too.
 """
 
 from __future__ import annotations

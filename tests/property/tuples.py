@@ -1,7 +1,7 @@
 """Random field types, values and records.
 
-Values come from small pools, so that keys meet again and filters both hold and fail, and the pools hold what has broken other
-systems: nulls, empty strings, letters beyond ASCII, white space of every kind, -0.0, NaN, the ends of the ranges.
+Values come from small pools, so that keys meet again and filters both hold and fail, and the pools hold what has broken
+other systems: nulls, empty strings, letters beyond ASCII, white space of every kind, -0.0, NaN, the ends of the ranges.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def field_types() -> st.SearchStrategy[tuple[str, ...]]:
 
 @st.composite
 def seqs(draw: st.DrawFn, most: int) -> list[int]:
-    """Ascending: every record's number, or sparse in a range that sources share, or anywhere up to the end of the line."""
+    """Ascending: every record's number, or sparse in a range that sources share, or anywhere up to the line's end."""
     count = draw(st.sampled_from([most, most, most // 2, 3, 1, 0]))
     everywhere = st.one_of(st.integers(0, 3), st.integers(0, SEQ_LAST), st.just(SEQ_LAST))
     spread = draw(st.sampled_from([None, st.integers(0, 2 * most), everywhere]))

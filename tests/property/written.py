@@ -1,7 +1,7 @@
 """Random topologies as a user would write them: a YAML file, compiled by ``dadstorm.topology``.
 
-Here the compiler chooses bits, alignment, effective routing, sinks for what nobody reads and for dead letters; the oracle
-then runs the plan that came out. The file is written as JSON, which is YAML too.
+Here the compiler chooses bits, alignment, effective routing, sinks for what nobody reads and for dead letters; the
+oracle then runs the plan that came out. The file is written as JSON, which is YAML too.
 """
 
 from __future__ import annotations
