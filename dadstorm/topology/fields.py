@@ -159,5 +159,7 @@ def an(kind: str) -> str:
 
 
 def show(fields: Sequence[Field]) -> str:
-    """Fields as the language writes them: ``id:int, user``."""
+    """Fields as the language writes them: ``id:int, user``; many without a name of their own in short."""
+    if len(fields) > 4 and list(fields) == [Field(name) for name in numbered(len(fields))]:
+        return f"f1 … f{len(fields)}"
     return ", ".join(field.name if field.type == "string" else f"{field.name}:{field.type}" for field in fields)
