@@ -47,8 +47,8 @@ def address(text: str, place: Place) -> Address | None:
     return Address("127.0.0.1" if host in ("localhost", "::1") else host, int(match["port"]), place)
 
 
-def addresses(piece: Piece | None, place: Place, what: str, report: Report) -> tuple[Address, ...] | None:
-    """An operator's addresses, () if it gives none; None after a mistake."""
+def addresses(piece: Piece | None, place: Place, what: str, report: Report) -> tuple[Address, ...]:
+    """An operator's addresses, () if it gives none that are right."""
     if piece is None or not piece.text:
         report.warn(piece.place if piece else place, f"{what}: address is missing; any port of this machine will do")
         return ()
@@ -71,7 +71,7 @@ def addresses(piece: Piece | None, place: Place, what: str, report: Report) -> t
         if not text.lower().startswith("tcp://"):
             report.warn(here, f"{what}: address {text} is taken as tcp://{text}")
         found.append(one)
-    return tuple(found) if right else None
+    return tuple(found) if right else ()
 
 
 def check_unique(named: list[tuple[str, Address]], report: Report) -> None:

@@ -87,38 +87,41 @@ class OldOperator:
         return self.spec.kind in ("UNIQ", "COUNT")
 
 
-def operator(text: OperatorText, report: Report) -> OldOperator | None:
-    """Understand an operator; None after a mistake."""
+def operator(text: OperatorText, report: Report) -> OldOperator:
+    """Understand an operator. After a mistake, something stands in for what is wrong, so that the rest can be checked:
+    nobody, where sources are; as many replicas as there can be, so that none of them is missed."""
     name, clauses = text.name, text.clauses
     what = f'operator "{name.text}"'
-    right = True
     if not NAME.match(name.text):
         report.mistake(name.place, f"{what}: expected a name of letters, digits, _ and -, no digit first: rename it")
-        right = False
     for keyword, example in (("input_ops", "input_ops SOURCE, ..."), ("operator_spec", "operator_spec COUNT")):
-        if keyword not in clauses:
+        if keyword not in clauses and text.whole:
             cure = f"expected such as  {example}  (if this line is a comment, put % in front)"
             report.mistake(name.place, f"{what}: {keyword} is missing; {cure}")
-            right = False
     sources = _sources(clauses.get("input_ops"), what, report)
     spec = _spec(clauses.get("operator_spec"), what, report)
     routing = _routing(clauses.get("routing"), name.place, what, report)
     given = addresses(clauses.get("address"), name.place, what, report)
     count = _replicas(clauses.get("rep_fact"), given, name.place, what, report)
-    if not right or sources is None or spec is None or routing is False or given is None or count is None:
-        return None
-    bound: tuple[Address | None, ...] = given[:count]
-    if len(given) > count:
-        message = f"{len(given)} addresses for rep_fact {count}; the last {len(given) - count} are not used"
-        report.warn(clauses["address"].place, f"{what}: {message}")
-    elif given and len(given) < count:
-        message = f"{len(given)} addresses for rep_fact {count}; the other replicas bind any port of this machine"
-        report.warn(clauses["address"].place, f"{what}: {message}")
-        bound = (*given, *[None] * (count - len(given)))
     return OldOperator(
-        name.text, name.place, sources, clauses["input_ops"].place, count, _place(clauses, "rep_fact", name),
-        routing, bound, _place(clauses, "address", name), spec,
+        name.text, name.place, sources, _place(clauses, "input_ops", name), count, _place(clauses, "rep_fact", name),
+        routing, _bound(given, count, _place(clauses, "address", name), what, report),
+        _place(clauses, "address", name), spec or Spec(name.place, "DUP"),
     )  # fmt: skip
+
+
+def _bound(
+    given: tuple[Address, ...], count: int, place: Place, what: str, report: Report
+) -> tuple[Address | None, ...]:
+    """An address, or none in particular, for every replica."""
+    numbers = f"{len(given)} address{'es' if len(given) > 1 else ''} for rep_fact {count}"
+    if len(given) > count:
+        report.warn(place, f"{what}: {numbers}; only the first {count} will be used")
+        return given[:count]
+    if given and len(given) < count:
+        report.warn(place, f"{what}: {numbers}; the other replicas bind any port of this machine")
+        return (*given, *[None] * (count - len(given)))
+    return given
 
 
 def _place(clauses: dict[str, Piece], keyword: str, name: Piece) -> Place:
@@ -149,36 +152,33 @@ def parts(piece: Piece) -> list[Piece]:
         at = match.end()
 
 
-def _sources(piece: Piece | None, what: str, report: Report) -> tuple[Piece, ...] | None:
+def _sources(piece: Piece | None, what: str, report: Report) -> tuple[Piece, ...]:
     if piece is None:
-        return None
+        return ()
     given = [Piece(unquoted(part.text), part.place) for part in parts(piece)]
     named = tuple(part for part in given if part.text)
     if not named:
         report.mistake(piece.place, f"{what}: input_ops is empty; expected operators or files, separated by commas")
-        return None
-    if len(named) < len(given):
+    elif len(named) < len(given):
         report.warn(piece.place, f"{what}: input_ops has nothing between two commas, or after the last; passed over")
     return named
 
 
-def _replicas(
-    piece: Piece | None, given: tuple[Address, ...] | None, place: Place, what: str, report: Report
-) -> int | None:
+def _replicas(piece: Piece | None, given: tuple[Address, ...], place: Place, what: str, report: Report) -> int:
     if piece is None:
-        count = max(1, len(given or ()))
+        count = max(1, len(given))
         report.warn(place, f"{what}: rep_fact is missing; taken as {count}")
         return count
     text = unquoted(piece.text)
     if not re.fullmatch(r"\+?[0-9]{1,9}", text) or not 1 <= int(text) <= REPLICAS_MAX:
         expected = f"expected how many replicas, from 1 to {REPLICAS_MAX}"
         report.mistake(piece.place, f'{what}: rep_fact: found "{piece.text}"; {expected}')
-        return None
+        return REPLICAS_MAX
     return int(text)
 
 
-def _routing(piece: Piece | None, place: Place, what: str, report: Report) -> Routing | Literal[False] | None:
-    """None if the file gives none, False after a mistake."""
+def _routing(piece: Piece | None, place: Place, what: str, report: Report) -> Routing | None:
+    """None if the file gives none, or nothing that can be understood."""
     if piece is None or not piece.text:
         report.warn(piece.place if piece else place, f"{what}: routing is missing; taken as random")
         return None
@@ -188,7 +188,7 @@ def _routing(piece: Piece | None, place: Place, what: str, report: Report) -> Ro
     expected = "expected primary, random or hashing(FIELD)"
     if policy is None:
         report.mistake(piece.place, f'{what}: routing: found "{piece.text}"; {expected}')
-        return False
+        return None
     if policy != word.lower():
         report.warn(piece.place, f'{what}: routing "{word}" is taken as {policy}')
     rest = text[len(word) :].strip()
@@ -196,7 +196,7 @@ def _routing(piece: Piece | None, place: Place, what: str, report: Report) -> Ro
         if rest:
             message = f'found "{rest}" after {policy}; expected nothing there'
             report.mistake(piece.place, f"{what}: routing: {message}")
-            return False
+            return None
         return Routing(piece.place, policy)
     hashing = _HASHING.match(f"hashing {rest}")
     number = hashing[1] if hashing else None
@@ -206,7 +206,7 @@ def _routing(piece: Piece | None, place: Place, what: str, report: Report) -> Ro
     elif rest.startswith(("[", "{")) or rest[:1].isalnum():
         report.warn(piece.place, f"{what}: routing {text} is taken as hashing({number})")
     field = _number(number or rest, piece.place, f"{what}: routing: hashing", report)
-    return False if field is None else Routing(piece.place, policy, field)
+    return None if field is None else Routing(piece.place, policy, field)
 
 
 def _number(text: str, place: Place, what: str, report: Report) -> int | None:

@@ -28,11 +28,13 @@ PASSED_ON = ("Stop", "Help", "Exit", "Kill", "Partition", "Heal", "Slow")
 MS_MAX = 2**31 - 1
 SENTENCE_WORDS = 3
 """No command has an operator's name, a number and yet more words; a misspelt one has at most this many."""
+SHOWN_MAX = 8
+"""So many operators or addresses a message lists; of more, it names the nearest."""
 
 FORMS = {
-    "Start": "Start OPERATOR",
+    "Start": "Start [OPERATOR]",
     "Interval": "Interval OPERATOR MILLISECONDS",
-    "Status": "Status",
+    "Status": "Status [OPERATOR]",
     "Crash": "Crash OPERATOR REPLICA",
     "Freeze": "Freeze OPERATOR REPLICA",
     "Unfreeze": "Unfreeze OPERATOR REPLICA",
@@ -178,8 +180,10 @@ class _Arguments:
         if self._known is None:
             return [str(one)]
         if not self._is_bound(one):
+            if self._report.broken:
+                return None  # Perhaps it is one of the addresses that could not be understood.
             there = [f"tcp://{host}:{port}/op" for host, port in self._known.addresses]
-            hint = nearest(text, there) or (f"; there are {', '.join(there[:8])}" if there else "")
+            hint = f"; there are {', '.join(there)}" if 0 < len(there) <= SHOWN_MAX else nearest(text, there)
             self._wrong(f"no replica has the address {text}{hint}")
             return None
         operator, replica = self._known.addresses[one.key]
@@ -194,7 +198,8 @@ class _Arguments:
         same = [name for name in self._known.replicas if name.lower() == text.lower()]
         if same:
             return same[0]
-        hint = nearest(text, self._known.replicas) or f"; there are {', '.join(self._known.replicas)}"
+        names = list(self._known.replicas)
+        hint = f"; the operators are {', '.join(names)}" if len(names) <= SHOWN_MAX else nearest(text, names)
         self._wrong(f'there is no operator "{text}"{hint}')
         return None
 
@@ -213,4 +218,6 @@ class _Arguments:
         return None
 
     def _wrong(self, message: str) -> None:
-        self._report.mistake(self._line.place, f"{self._name}: {message}")
+        # With this many words it is perhaps a sentence that happens to begin like a command.
+        cure = " (put % in front of a comment)" if len(self._given) >= SENTENCE_WORDS else ""
+        self._report.mistake(self._line.place, f"{self._name}: {message}{cure}")

@@ -15,10 +15,10 @@ from dadstorm.legacy.addresses import check_unique
 from dadstorm.legacy.clauses import OldOperator, operator, unquoted
 from dadstorm.legacy.commands import Known, ScriptLine, commands
 from dadstorm.legacy.inputs import Inputs, Reads
-from dadstorm.legacy.reading import lines_of
-from dadstorm.legacy.statements import Piece, statements
+from dadstorm.legacy.reading import Line, lines_of
+from dadstorm.legacy.statements import Piece, is_command, statements
 from dadstorm.legacy.widths import Longest, Widths, longest
-from dadstorm.legacy.writing import Page, write_operator, write_source, write_texts
+from dadstorm.legacy.writing import Page, write_operator, write_script, write_source, write_texts
 from dadstorm.plan import Plan
 from dadstorm.topology.fields import FIELDS_MAX
 from dadstorm.topology.report import Origin, Place, Report, listed, nearest
@@ -51,24 +51,22 @@ def convert(path: str, libs: Sequence[str] = ()) -> Converted:
     report = Report(path)
     found = statements(lines_of(path, report), report)
     settings = _settings(found.settings, report)
-    understood = [operator(text, report) for text in found.operators]
-    operators = [one for one in understood if one is not None]
-    if not found.operators and not report.broken:
-        expected = "expected such as  OP1 input_ops data.dat rep_fact 1 routing random address tcp://localhost:11000/op"
-        report.mistake(Place(1, 1), f"there is no operator in this file; {expected} operator_spec COUNT")
+    operators = [operator(text, report) for text in found.operators]
+    if not operators and not report.broken:
+        _nothing(found.others, report)
     _check_names([text.name for text in found.operators], report)
     check_unique([(one.name, address) for one in operators for address in one.addresses if address], report)
     folder = os.path.dirname(os.path.abspath(path))
     finder = Inputs(folder, operators, report)
-    complete = len(operators) == len(found.operators)
-    # What an operator that could not be understood is called is not known to be missing.
-    reads = {one.name: finder.of(one) for one in operators} if complete else {}
-    script = commands(found.others, Known.of_file(operators) if complete else None, report)
+    reads = [finder.of(one) for one in operators]
+    script = commands(found.others, Known.of_file(operators), report) if operators else []
     _check_started(operators, script, report)
     report.close()
-    inputs = {name: one for name, one in reads.items() if one is not None}
-    origin = _write(path, settings, operators, inputs, [folder, *libs], report)
+    inputs = {one.name: read for one, read in zip(operators, reads, strict=True) if read is not None}
+    page = _write(path, settings, operators, inputs, [folder, *libs], report)
     report.close()
+    write_script(page, [(line.text, line.line) for line in script])
+    origin = page.origin
     return Converted(origin.text, script, list(report.warnings), origin)
 
 
@@ -80,6 +78,15 @@ def load(
     plan = topology.load(path, libs=libs, sink=sink, out=out, origin=converted.origin)
     warnings = (*converted.warnings, *plan.warnings)
     return msgspec.structs.replace(plan, warnings=warnings), converted.script
+
+
+def _nothing(lines: list[Line], report: Report) -> None:
+    """What to say about a file without operators."""
+    expected = "expected such as  OP1 input_ops data.dat rep_fact 1 routing random address tcp://localhost:11000/op"
+    message = f"there is no operator in this file; {expected} operator_spec COUNT"
+    if any(map(is_command, lines)):
+        message = "there are only commands in this file; expected operators: give it as the script of a configuration"
+    report.mistake(Place(1, 1), message)
 
 
 def _settings(given: list[tuple[str, Piece]], report: Report) -> dict[str, tuple[str, Place]]:
@@ -128,7 +135,7 @@ def _write(
     reads: dict[str, Reads],
     folders: list[str],
     report: Report,
-) -> Origin:
+) -> Page:
     sources = _source_names(operators, reads)
     found = {files: longest([os.path.join(folders[0], file) for file in files]) for files in sources}
     for files, longest_line in found.items():
@@ -159,7 +166,7 @@ def _write(
         write_operator(page, one, names, widths.stream(given[0]), widths.stream(one.name))
         if one.name in texts:
             write_texts(page, texts[one.name], one, widths.stream(one.name).width)
-    return page.origin
+    return page
 
 
 def _source_names(operators: list[OldOperator], reads: dict[str, Reads]) -> dict[tuple[str, ...], str]:

@@ -16,7 +16,7 @@ from dadstorm.legacy.clauses import OldOperator
 from dadstorm.legacy.statements import Piece
 from dadstorm.topology.report import Place, Report, nearest
 
-NO_DATA = (".py", ".pyc", ".dll", ".config", ".conf", ".cfg", ".yaml", ".yml", ".md", ".cs", ".exe")
+NO_DATA = (".py", ".pyc", ".dll", ".config", ".conf", ".cfg", ".yaml", ".yml", ".script", ".md", ".cs", ".exe")
 """Endings of files that hold no tuples: never taken for a data file of the same name."""
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -37,7 +37,7 @@ class Inputs:
 
     def __init__(self, folder: str, operators: list[OldOperator], report: Report) -> None:
         self._folder = folder
-        self._operators = [operator.name for operator in operators]
+        self._operators = list(dict.fromkeys(operator.name for operator in operators))
         self._report = report
 
     def of(self, operator: OldOperator) -> Reads | None:
@@ -92,10 +92,12 @@ class Inputs:
     def _file(self, piece: Piece, what: str) -> str | None:
         """The path of a file as it is on this machine; None after a mistake."""
         text = piece.text
-        if "\0" not in text and self._exists(text):
+        if self._exists(text):
             return os.path.normpath(text)
         path = os.path.normpath(text.replace("\\", "/"))
-        if not _DRIVE.match(text) and self._exists(path):
+        if _DRIVE.match(text):
+            path = os.path.basename(path)
+        elif self._exists(path):
             return path
         candidates = self._candidates(path)
         if len(candidates) == 1:
@@ -108,8 +110,7 @@ class Inputs:
         if os.path.isdir(os.path.join(self._folder, path)):
             self._report.mistake(piece.place, f'{what}: "{text}" is a folder; expected an operator or a file')
             return None
-        there = [*self._operators, *self._data_files("")]
-        hint = nearest(text, there) or f"; there are {', '.join(there[:12])}"
+        hint = nearest(text, [*self._operators, *self._data_files("")]) or "; correct the name, or put the file there"
         looked = f"no operator and no file of this name (looked for {os.path.join(self._folder, path)})"
         self._report.mistake(piece.place, f'{what}: input_ops: found "{text}": {looked}{hint}')
         return None
@@ -117,7 +118,7 @@ class Inputs:
     def _candidates(self, path: str) -> list[str]:
         """The files that can be meant: the first rule that finds any decides."""
         folder, name = os.path.split(path)
-        if os.path.isabs(path) or _DRIVE.match(path) or not os.path.isdir(os.path.join(self._folder, folder)):
+        if os.path.isabs(path) or not os.path.isdir(os.path.join(self._folder, folder)):
             folder = ""
             if self._exists(name):
                 return [name]

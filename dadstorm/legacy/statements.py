@@ -44,6 +44,8 @@ class OperatorText:
 
     name: Piece
     clauses: dict[str, Piece]
+    whole: bool = True
+    """Nothing in it was left over, which might be one of the clauses that are missing."""
 
 
 @dataclass
@@ -80,9 +82,7 @@ def statements(lines: list[Line], report: Report) -> Statements:
         setting = _SETTING.match(line.text)
         if _is_operator(lines, position):
             end = _operator_end(lines, position)
-            operator = _operator(Passage(lines[position:end]), report)
-            if operator is not None:
-                found.operators.append(operator)
+            found.operators.append(_operator(Passage(lines[position:end]), report))
             position = end
             continue
         if setting:
@@ -119,16 +119,16 @@ def _operator_end(lines: list[Line], start: int) -> int:
     while end < len(lines):
         line = lines[end]
         if not _BEGINS.match(line.text):
-            # An indented line is the last clause's, unless it can stand for itself.
+            # An indented line, or one after a comma, is the last clause's, unless it can stand for itself.
             hangs = line.indented and line.number == lines[end - 1].number + 1
             own = is_command(line) or _HEAD.match(line.text) or _SETTING.match(line.text)
-            if (own or not hangs) and not lines[end - 1].text.endswith(","):
+            if own or not (hangs or lines[end - 1].text.endswith(",")):
                 break
         end += 1
     return end
 
 
-def _operator(passage: Passage, report: Report) -> OperatorText | None:
+def _operator(passage: Passage, report: Report) -> OperatorText:
     head = re.match(r"\s*(\S+)", passage.text)
     assert head, "lines are not blank"
     name = passage.piece(head.start(1), head.end())
@@ -137,7 +137,6 @@ def _operator(passage: Passage, report: Report) -> OperatorText | None:
     if before.text:
         expected = "expected NAME input_ops SOURCES rep_fact N routing POLICY address URLS operator_spec SPEC"
         report.mistake(before.place, f'operator "{name.text}": found "{before.text}" before its clauses; {expected}')
-        return None
     clauses: dict[str, Piece] = {}
     ends = [start for _, start, _ in marks[1:]] + [len(passage.text)]
     for (keyword, start, stop), end in zip(marks, ends, strict=True):
@@ -145,7 +144,7 @@ def _operator(passage: Passage, report: Report) -> OperatorText | None:
             report.mistake(passage.place(start), f'operator "{name.text}": {keyword} is given twice; remove one')
         else:
             clauses[keyword] = passage.piece(stop, end)
-    return OperatorText(name, clauses)
+    return OperatorText(name, clauses, whole=not before.text)
 
 
 def _clauses(passage: Passage, start: int) -> Iterator[tuple[str, int, int]]:

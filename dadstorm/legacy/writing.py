@@ -82,6 +82,15 @@ def write_texts(page: Page, name: str, count: OldOperator, width: int) -> None:
     page.add(f"  {name}: {{input: {count.name}, dup: , fields: {width}}}", count.place)
 
 
+def write_script(page: Page, commands: list[tuple[str, int]]) -> None:
+    """The commands of the file and their lines, as a comment: what a script file would hold."""
+    if commands:
+        page.add("", Place(1, 1))
+        page.add("# The file's commands, as a script (operators wait for their Start when there is one):", Place(1, 1))
+    for text, line in commands:
+        page.add(f"#   {text}", Place(line, 1))
+
+
 def _field(number: int, stream: Stream) -> str:
     return "count" if stream.number else f"f{number}"
 
