@@ -62,7 +62,10 @@ LONG_FORMS: dict[str, tuple[str, ...]] = {
 }
 """Keys of the mapping that may stand as the value of these kinds."""
 
-SINKS: dict[str, tuple[str, ...]] = {kind: ("input", *_PLACED) for kind in ("csv", "jsonl", "parquet", "console")}
+SINKS: dict[str, tuple[str, ...]] = {
+    **{kind: ("input", *_PLACED, "with_id", "fsync") for kind in ("csv", "jsonl", "parquet")},
+    "console": ("input", *_PLACED, "with_id"),
+}
 """Per kind of sink, the keys beside the kind's own."""
 
 
