@@ -1,8 +1,8 @@
 """However a run ends, nothing is left: no process, no socket file, no temporary folder.
 
 Every way to end it (by itself, by an error, by the user, by a signal to any of its processes) at several moments of its
-life. A front end that is not killed itself leaves last: when it is gone, everything is. After the end of a front end that
-was killed the others notice and go by themselves. ^C drains: what comes out is all that was read, and no more.
+life. A front end that is not killed itself leaves last: when it is gone, everything is. After the end of a front end
+that was killed the others notice and go by themselves. ^C drains: what comes out is all that was read, and no more.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def was_still_starting(outcome: Outcome) -> bool:
     return "KeyboardInterrupt" in outcome.err and not re.search(r"in (main|_main|run)$", outcome.err, re.MULTILINE)
 
 
-# -- by itself ---------------------------------------------------------------------------------------------------------
+# -- by itself --------------------------------------------------------------------------------------------------------
 
 
 def test_after_a_normal_end_nothing_is_left(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_when_nobody_reads_the_output_any_more_nothing_is_left(diamond: Path) ->
     nothing_is_left()
 
 
-# -- by the user -------------------------------------------------------------------------------------------------------
+# -- by the user ------------------------------------------------------------------------------------------------------
 
 
 def to_front_end(command: Running, number: int) -> None:
@@ -282,7 +282,7 @@ def test_a_signal_that_was_ignored_from_the_start_stays_ignored(diamond: Path) -
     is_complete(outcome)
 
 
-# -- by the death of one of its processes --------------------------------------------------------------------------------
+# -- by the death of one of its processes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -384,7 +384,7 @@ def test_a_run_fails_when_a_replica_is_killed_and_names_it(diamond: Path, name: 
     is_a_prefix(outcome)
 
 
-# -- with processes that hang -------------------------------------------------------------------------------------------
+# -- with processes that hang -----------------------------------------------------------------------------------------
 
 
 def test_a_replica_that_is_stopped_for_a_while_does_not_change_the_output(diamond: Path) -> None:
