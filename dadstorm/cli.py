@@ -6,8 +6,11 @@ Exit codes: 0 success, 1 the run failed, 2 a mistake in the user's files or argu
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from dadstorm import __version__
 from dadstorm.errors import DadstormError
@@ -45,6 +48,26 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn every error meant for the user into a message and an exit code."""
+    with _plain_interrupts():
+        return _main(arguments)
+
+
+@contextlib.contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Until there is something to drain, ^C ends us as it ends any program. An exception in the middle of loading a
+    library (ours take most of a start) would show a traceback, or crash in it."""
+    number, usual = signal.SIGINT, signal.default_int_handler
+    if signal.getsignal(number) is not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, usual)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code: int = options.action(options)

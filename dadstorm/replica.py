@@ -39,7 +39,7 @@ from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.wire import control
 from dadstorm.wire.codec import Rubbish, decode_rows
-from dadstorm.wire.endpoint import Endpoint, Received
+from dadstorm.wire.endpoint import Endpoint, Received, is_address
 
 STEP_ROWS_FIRST = 4096
 STEP_ROWS_MAX = 1 << 17
@@ -113,7 +113,7 @@ class ReplicaProcess:
             return 0
         except LifelineClosed:
             return 0
-        except Exception as error:
+        except BaseException as error:  # Also SystemExit: nothing here may end without a word.
             linger_ms = LINGER_MS
             self._endpoint.send(master, self._last_words(error))
             return 1
@@ -123,7 +123,7 @@ class ReplicaProcess:
                     close()
             self._endpoint.close(linger_ms)
 
-    def _last_words(self, error: Exception) -> control.Failed:
+    def _last_words(self, error: BaseException) -> control.Failed:
         me = self._assignment.me
         if isinstance(error, zmq.ZMQError) and not self._machine:
             error = UserError(
@@ -206,11 +206,7 @@ class ReplicaProcess:
                 return
             self._on_peer(machine, message, received)
         elif isinstance(message, control.Directory):
-            self._directory = message.addresses
-            self._do(machine.attach())
-            early, self._early = self._early, []
-            for item in early:
-                self._on_message(machine, item)
+            self._on_directory(machine, message)
         elif isinstance(message, control.Start):
             self._start(machine)
         elif isinstance(message, control.Drain):
@@ -221,6 +217,20 @@ class ReplicaProcess:
             self._stopping = True
         else:
             self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
+
+    def _on_directory(self, machine: ReplicaMachine, message: control.Directory) -> None:
+        wanted = [len(operator.replicas) for operator in self._plan.operators]
+        if [len(replicas) for replicas in message.addresses] != wanted:
+            self._endpoint.drop("the directory of another plan")
+            return
+        if not all(is_address(address) for replicas in message.addresses for address in replicas):
+            self._endpoint.drop("a directory with addresses that are none")
+            return
+        self._directory = message.addresses
+        self._do(machine.attach())
+        early, self._early = self._early, []
+        for item in early:
+            self._on_message(machine, item)
 
     def _on_peer(self, machine: ReplicaMachine, message: Tiles | Attach | Safe, received: Received) -> None:
         try:

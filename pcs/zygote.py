@@ -11,6 +11,7 @@ Requests and reports are msgpack behind a length, over one socket pair.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import select
 import signal
@@ -27,6 +28,16 @@ from dadstorm.wire import control
 
 _LENGTH = struct.Struct("<I")
 REQUEST_BYTES_MAX = 64 << 20
+WARM = (
+    "dadstorm.sinks.lines",
+    "dadstorm.sources.files",
+    "dadstorm.sources.generate",
+    "dadstorm.sources.live",
+    "numpy.ma",
+    "zmq.utils.garbage",
+)
+"""What most replicas import only when they first use it: here it is done once, instead of in each of them. PyArrow
+takes ``numpy.ma`` with the first array it gets, and that alone is most of what a small replica would compute."""
 
 
 class Fork(msgspec.Struct, tag="fork", frozen=True):
@@ -107,6 +118,8 @@ def start(lifeline: int | None) -> tuple[int, Line]:
     ours.close()
     status = 1
     try:
+        for module in WARM:
+            importlib.import_module(module)
         Zygote(Line(theirs), lifeline).run()
         status = 0
     finally:

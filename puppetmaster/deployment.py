@@ -21,7 +21,7 @@ from dadstorm.core.messages import Peer
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
-from dadstorm.wire.endpoint import Endpoint
+from dadstorm.wire.endpoint import Endpoint, is_address
 
 SPAWN_PATIENCE_S = 30.0
 """How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
@@ -163,7 +163,9 @@ class Deployment:
         self._on_replica(peer, replica, message)
 
     def _on_replica(self, peer: Peer, replica: Replica, message: control.Message) -> None:
-        if isinstance(message, control.Hello):
+        if isinstance(message, control.Hello) and not is_address(message.address):
+            self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
+        elif isinstance(message, control.Hello):
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
             log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
         elif isinstance(message, control.Stats):

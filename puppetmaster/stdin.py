@@ -61,9 +61,20 @@ class StdinPump:
                 if self._stop_read in ready:
                     return
                 chunk = os.read(0, CHUNK)
-                if not chunk:
+                if not chunk or not self._send(connection, chunk):
                     return
-                connection.sendall(chunk)
+
+    def _send(self, connection: socket.socket, chunk: bytes) -> bool:
+        """Send all of it; False if told to stop first, because a source whose window is full takes nothing."""
+        connection.setblocking(False)
+        left = memoryview(chunk)
+        while left:
+            stop, _, _ = select.select([self._stop_read], [connection], [])
+            if stop:
+                return False
+            with contextlib.suppress(BlockingIOError):
+                left = left[connection.send(left) :]
+        return True
 
     def _connect(self) -> socket.socket | None:
         """The source's socket, once it listens."""

@@ -232,8 +232,8 @@ class ReplicaMachine:
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}): not a range of the line")
         if min(message.counts, default=0) < 0 or sum(message.counts) != len(body):
             raise ProtocolError(f"tiles announce {sum(message.counts)} rows and carry {len(body)}")
-        if any(index not in self.consumers for index in message.slices):
-            raise ProtocolError(f"tiles for slices {message.slices}: not all live here")
+        if any(index not in self.consumers for index in message.slices) or len({*message.slices}) < len(message.slices):
+            raise ProtocolError(f"tiles for slices {message.slices}: not all live here, or one comes twice")
         if len(body) and not (message.lo <= int(body.seq.min()) and int(body.seq.max()) < message.hi):
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
         return self._take(message, body, producer)

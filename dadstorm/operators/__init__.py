@@ -11,6 +11,7 @@ from dadstorm.custom import load
 from dadstorm.operators.count import make_count
 from dadstorm.operators.custom_batch import CustomBatch
 from dadstorm.operators.custom_keyed import CustomKeyed
+from dadstorm.operators.custom_list import listed
 from dadstorm.operators.custom_row import CustomRow
 from dadstorm.operators.dup import Dup
 from dadstorm.operators.filter import Filter
@@ -48,4 +49,6 @@ def _make_custom(operator: plans.Operator, plan: plans.Plan) -> Kernel:
     assert callable(function)
     if operator.params["mode"] == "batch":
         return CustomBatch(operator, schema, function)
+    if operator.params["mode"] == "list":
+        return CustomRow(operator, schema, listed(function, len(operator.fields)))
     return CustomRow(operator, schema, function)

@@ -20,10 +20,10 @@ from dadstorm.core.rows import Rows
 from dadstorm.custom import ID
 from dadstorm.custom_load import describe, user_frames
 from dadstorm.errors import RunFailed
-from dadstorm.operators.common import Failures, plain
+from dadstorm.operators.common import Failures, collection_paused, plain
 from dadstorm.operators.keys import stored, stored_type, unstored
 from dadstorm.operators.table import ONE_KEY, state_table
-from dadstorm.operators.values import Outputs, checked, outputs_of
+from dadstorm.operators.values import Outputs, checked, fits, outputs_of
 from dadstorm.plan import Operator
 
 _FIXED = frozenset([type(None), bool, int, float, str, bytes])
@@ -74,6 +74,8 @@ class CustomKeyed:
         self._types = [schema.field(field).type for field in self._fields]
         self._with_id: bool = operator.params.get("with_id", False)
         self._limit = 1 << operator.output_bits
+        self._out = operator.fields
+        self._kinds = [field.type for field in operator.fields]
         self._values: dict[Any, Any] = {}
         self._changed: dict[Any, None] = {}
         self._state = KeyState(self._values)
@@ -86,23 +88,32 @@ class CustomKeyed:
     def process(self, rows: Rows) -> Output:
         failures = Failures(self._operator, self._names, rows)
         outputs = Outputs(self._operator)
-        state, process, fields_out = self._state, self._process, self._operator.fields
+        with collection_paused():
+            self._loop(rows, outputs, failures)
+            return outputs.finish(len(rows), failures)
+
+    def _loop(self, rows: Rows, outputs: Outputs, failures: Failures) -> None:
+        state, process, kinds = self._state, self._process, self._kinds
         arguments = zip(*[plain(column) for column in rows.data.columns], strict=True)
         ids = map(ID, rows.seq.tolist(), rows.sub.tolist()) if self._with_id else None
         for index, (key, fields) in enumerate(zip(self._keys(rows), arguments, strict=True)):
             state.key, state._change = key, _UNTOUCHED
             try:
                 result = process(state, *fields) if ids is None else process(state, *fields, id=next(ids))
-                made = [checked(one, fields_out) for one in outputs_of(result, len(fields_out), self._limit)]
+                if result.__class__ is tuple and fits(result, kinds):
+                    outputs.made.append(result)
+                    outputs.parents.append(index)
+                elif result is not None:
+                    made = [checked(one, self._out) for one in outputs_of(result, len(kinds), self._limit)]
+                    outputs.made.extend(made)
+                    outputs.parents.extend([index] * len(made))
             except BaseException as error:  # Also what would end the process: it is the user's code that said so.
                 failures.add(index, error)
                 if failures.final:
                     break
-                continue
-            self._apply(key, state._change)
-            outputs.made.extend(made)
-            outputs.parents.extend([index] * len(made))
-        return outputs.finish(len(rows), failures)
+            else:
+                if state._change is not _UNTOUCHED:
+                    self._apply(key, state._change)
 
     def delta(self) -> pa.RecordBatch | None:
         if not self._changed:
@@ -129,8 +140,6 @@ class CustomKeyed:
                 self._values[key] = decoded if decoded.__class__ in _FIXED else _Packed(value)
 
     def _apply(self, key: Any, change: Any) -> None:
-        if change is _UNTOUCHED:
-            return
         if change is _NOTHING:
             if key not in self._values:
                 return
@@ -166,6 +175,8 @@ class CustomKeyed:
 
 def _pack(value: Any) -> Any:
     """The value as state keeps it: itself if nobody can change it, else encoded."""
+    if value.__class__ is float or (value.__class__ is int and _INT_MIN <= value <= _INT_MAX):
+        return value
     _check(value, "")
     if value.__class__ in _FIXED:
         return value

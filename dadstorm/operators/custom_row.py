@@ -16,7 +16,7 @@ import pyarrow as pa
 from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.rows import Rows
 from dadstorm.custom import ID
-from dadstorm.operators.common import Failures, plain
+from dadstorm.operators.common import Failures, collection_paused, plain
 from dadstorm.operators.values import Outputs, bare_classes, outputs_of
 from dadstorm.plan import Operator
 
@@ -35,6 +35,11 @@ class CustomRow(Stateless):
     def process(self, rows: Rows) -> Output:
         failures = Failures(self._operator, self._names, rows)
         outputs = Outputs(self._operator)
+        with collection_paused():
+            self._loop(rows, outputs, failures)
+            return outputs.finish(len(rows), failures)
+
+    def _loop(self, rows: Rows, outputs: Outputs, failures: Failures) -> None:
         made, parents = outputs.made, outputs.parents
         function, bare = self._function, self._bare
         columns = [plain(column) for column in rows.data.columns]
@@ -62,7 +67,6 @@ class CustomRow(Stateless):
                 failures.add(index, error)
                 if failures.final:
                     break
-        return outputs.finish(len(rows), failures)
 
 
 def _with_id(function: Callable[..., Any]) -> Callable[..., Any]:

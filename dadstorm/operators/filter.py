@@ -1,12 +1,15 @@
 """FILTER: the tuples for which all conditions hold.
 
 A condition compares one field with a value of the field's type (a timestamp's in microseconds). A null satisfies no
-condition, not even ``!=``.
+condition, not even ``!=``. A ``loose`` condition compares as numbers, exactly, if both are numbers, else as text.
 """
 
 from __future__ import annotations
 
+import operator as comparisons
+import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,16 @@ _COMPARISONS: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+
+_LOOSE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": comparisons.eq,
+    "!=": comparisons.ne,
+    "<": comparisons.lt,
+    "<=": comparisons.le,
+    ">": comparisons.gt,
+    ">=": comparisons.ge,
+}
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?\Z")
 
 
 class Filter(Stateless):
@@ -54,6 +67,8 @@ class Filter(Stateless):
 
 def _test(condition: Mapping[str, Any], kind: pa.DataType) -> Test:
     op, value = condition["op"], condition["value"]
+    if condition.get("compare") == "loose":
+        return _loose(op, value)
     if op == "matches":
         return lambda column: pc.match_substring_regex(column, value)
     if op == "in":
@@ -67,3 +82,24 @@ def _members(values: Sequence[Any]) -> list[Any]:
     """The values of ``in`` such that it agrees with ``=``: Arrow's set tells -0.0 from 0.0 and finds NaN in itself."""
     zeros = [-0.0] if any(value.__class__ is float and value == 0 for value in values) else []
     return [0.0 if zeros and value == 0 else value for value in values if value == value] + zeros
+
+
+def _loose(op: str, value: str) -> Test:
+    """What a text is compared as depends on the text, so each distinct one is looked at; there are few in a batch."""
+    compare, number = _LOOSE[op], _number(value)
+
+    def holds(text: str) -> bool:
+        other = None if number is None else _number(text)
+        return compare(text, value) if other is None else compare(other, number)
+
+    def test(column: pa.Array) -> pa.Array:
+        encoded = column.cast(pa.string()).dictionary_encode()
+        verdicts = [holds(text) for text in encoded.dictionary.to_pylist()]
+        return pa.array(verdicts, pa.bool_()).take(encoded.indices)
+
+    return test
+
+
+def _number(text: str) -> Decimal | None:
+    """Exact whatever its size: floats would make neighbours of long numbers equal."""
+    return Decimal(text) if _NUMBER.match(text) else None

@@ -12,7 +12,7 @@ and booleans only: a float as the bits of its canonical form, a timestamp as its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dadstorm.core.line import Ints
+from dadstorm.operators.common import plain
 
 _NAN_BITS = np.int64(0x7FF8_0000_0000_0000)
 
@@ -50,20 +51,12 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.view(kind) if column.type != kind else column
 
 
-class _Slots(dict[Any, int]):
-    """A dict that gives each new key the next number."""
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = slot = len(self)
-        return slot
-
-
 class Keys:
     """The distinct keys seen so far, each with its slot."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = [stored_type(kind) for kind in types]
-        self._slots = _Slots()
+        self._slots: dict[Any, int] = {}
         self._by_slot: list[Any] = []
 
     def __len__(self) -> int:
@@ -99,14 +92,17 @@ class Keys:
             parts = [part[numbers // width] for part in parts] + [numbers % width]
             dictionaries.append(distinct)
         if len(columns) == 1:
-            keys: list[Any] = dictionaries[0].to_pylist()
+            keys: list[Any] = plain(dictionaries[0])
         else:
-            values = [d.take(pa.array(part)).to_pylist() for d, part in zip(dictionaries, parts, strict=True)]
+            values = [plain(d.take(pa.array(part))) for d, part in zip(dictionaries, parts, strict=True)]
             keys = list(zip(*values, strict=True))
-        slots = np.fromiter(map(self._slots.__getitem__, keys), dtype=np.int64, count=len(keys))
-        fresh = len(self._slots) - len(self._by_slot)
-        if fresh:
-            self._by_slot.extend(reversed(list(islice(reversed(self._slots), fresh))))
+        slots = np.fromiter(map(self._slots.get, keys, repeat(-1)), dtype=np.int64, count=len(keys))
+        unknown = np.flatnonzero(slots < 0)
+        if len(unknown):
+            fresh = range(len(self._by_slot), len(self._by_slot) + len(unknown))
+            slots[unknown] = fresh
+            self._by_slot.extend([keys[i] for i in unknown.tolist()])
+            self._slots.update(zip(self._by_slot[fresh.start :], fresh, strict=True))
         return codes, slots
 
 

@@ -1,5 +1,7 @@
 """UNIQ: a tuple, whole, the first time its key fields have these values.
 
+Where ``drop_nulls`` is set, a tuple without a value in one of them is dropped: it lacks the field it was asked for.
+
 State: the keys seen. They only ever grow, so what changed since the last delta is a run of slots.
 """
 
@@ -20,14 +22,21 @@ class Uniq:
     def __init__(self, operator: Operator, schema: pa.Schema) -> None:
         self._schema = operator.schema
         self._fields: list[int] = operator.params["fields"]
+        self._drop_nulls = bool(operator.params.get("drop_nulls"))
         self._keys = Keys([schema.field(field).type for field in self._fields])
         self._reported = 0
 
     def process(self, rows: Rows) -> Output:
         data = conform(rows.data.columns, self._schema)
         known = len(self._keys)
-        codes, slots = self._keys.encode([data.column(field) for field in self._fields])
+        keys = [data.column(field) for field in self._fields]
+        whole = np.flatnonzero(np.all([key.is_valid() for key in keys], axis=0)) if self._drop_nulls else None
+        if whole is not None:
+            keys = [key.take(pa.array(whole)) for key in keys]
+        codes, slots = self._keys.encode(keys)
         parent = np.sort(first_rows(codes, len(slots))[slots >= known])
+        if whole is not None:
+            parent = whole[parent]
         if len(parent) == len(rows):
             return Output(data)
         return Output(data.take(pa.array(parent)), parent)

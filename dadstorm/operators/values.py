@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from dadstorm.plan import Field, Operator
 SCALARS = (str, int, float, bool, datetime.datetime, np.generic)
 """What stands for a tuple of one where the operator has one output field."""
 
+_BARE: frozenset[type] = frozenset([str, int, float, bool, datetime.datetime])
+_NONE: frozenset[type] = frozenset()
 _FAST: dict[str, frozenset[type]] = {
     "string": frozenset([str, type(None)]),
     "int": frozenset([int, type(None)]),
@@ -32,24 +35,35 @@ _FAST: dict[str, frozenset[type]] = {
     "bool": frozenset([bool, type(None)]),
     "timestamp": frozenset([datetime.datetime, type(None)]),
 }
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _ARTICLE = {"string": "a str", "int": "an int", "float": "a float", "bool": "a bool", "timestamp": "a datetime"}
+
+
+def bare_classes(width: int) -> frozenset[type]:
+    """Classes of results that are a tuple of one without further look."""
+    return _BARE if width == 1 else _NONE
 
 
 def outputs_of(result: object, width: int, limit: int) -> list[Any]:
     """The outputs that a result stands for: a list of tuples (their values not yet looked at)."""
+    # The exact class first: asking whether something is an Iterator takes longer than all the rest.
+    if isinstance(result, list) or result.__class__ is GeneratorType or isinstance(result, Iterator):
+        # One more than allowed is enough to know; a generator may have no end.
+        several = result if isinstance(result, list) else list(islice(result, limit + 1))
+        if len(several) > limit:
+            raise Refused(too_many(limit))
+        bare = bare_classes(width)
+        return [
+            item if item.__class__ is tuple else (item,) if item.__class__ in bare else _one_of_several(item, width)
+            for item in several
+        ]
     if result is None:
         return []
     if isinstance(result, tuple):
         return [result]
     if width == 1 and isinstance(result, SCALARS):
         return [(result,)]
-    if isinstance(result, (list, Iterator)):
-        # One more than allowed is enough to know; a generator may have no end.
-        several = result if isinstance(result, list) else list(islice(result, limit + 1))
-        if len(several) > limit:
-            raise Refused(too_many(limit))
-        return [_one_of_several(item, width) for item in several]
-    raise Refused(f"returned {_shown(result)}; expected None, {_expected(width)}, or a list of such")
+    raise Refused(f"returned {shown(result)}; expected None, {_expected(width)}, or a list of such")
 
 
 def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
@@ -59,12 +73,7 @@ def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
         return tuple(item)
     if width == 1 and isinstance(item, SCALARS):
         return (item,)
-    raise Refused(f"one of its outputs is {_shown(item)}; expected {_expected(width)}")
-
-
-def bare_classes(width: int) -> frozenset[type]:
-    """Classes of results that are a tuple of one without further look."""
-    return frozenset([str, int, float, bool, datetime.datetime]) if width == 1 else frozenset()
+    raise Refused(f"one of its outputs is {shown(item)}; expected {_expected(width)}")
 
 
 class Outputs:
@@ -85,7 +94,7 @@ class Outputs:
             assert columns is not None, "checked tuples make columns"
         dead = failures.settle()
         data = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        parent: Ints = np.array(self.parents, dtype=np.int64)
+        parent: Ints = np.fromiter(self.parents, dtype=np.int64, count=len(self.parents))
         if len(parent) == rows and np.array_equal(parent, np.arange(rows)):
             return Output(data, dead=dead)
         return Output(data, parent, ordinals(parent), dead)
@@ -119,12 +128,32 @@ class Outputs:
         self.made = [output for _, output in good]
 
 
+def fits(output: tuple[Any, ...], kinds: Sequence[str]) -> bool:
+    """Whether ``checked`` would give back the output as it is. A quick look at common values: no is no final answer."""
+    if len(output) != len(kinds):
+        return False
+    for value, kind in zip(output, kinds):  # noqa: B905 (the lengths were just compared, and strict costs)
+        cls = value.__class__
+        if cls is str:
+            if kind != "string" or not value.isascii():
+                return False
+        elif cls is int:
+            if kind != "int" or not _INT_MIN <= value <= _INT_MAX:
+                return False
+        elif cls is float:
+            if kind != "float":
+                return False
+        elif value is not None:
+            return False
+    return True
+
+
 def checked(output: tuple[Any, ...], fields: Sequence[Field]) -> tuple[Any, ...]:
     """The output with every value in its field's plain class; Refused if it has the wrong size or a wrong value."""
     if len(output) != len(fields):
         hint = "; several outputs are returned as a list" if output and isinstance(output[0], (tuple, list)) else ""
         found, wanted = _counted(len(output)), _counted(len(fields))
-        raise Refused(f"an output has {found}, {_shown(output)}; expected {wanted}{hint}")
+        raise Refused(f"an output has {found}, {shown(output)}; expected {wanted}{hint}")
     return tuple(
         None if value is None else _CONVERT[field.type](value, field)
         for value, field in zip(output, fields, strict=True)
@@ -132,7 +161,7 @@ def checked(output: tuple[Any, ...], fields: Sequence[Field]) -> tuple[Any, ...]
 
 
 def _wrong(value: object, field: Field) -> Refused:
-    return Refused(f'output field "{field.name}" is {_shown(value)}; expected {_ARTICLE[field.type]} or None')
+    return Refused(f'output field "{field.name}" is {shown(value)}; expected {_ARTICLE[field.type]} or None')
 
 
 def _string(value: object, field: Field) -> str:
@@ -151,7 +180,7 @@ def _int(value: object, field: Field) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise _wrong(value, field)
     number = int(value)
-    if not -(1 << 63) <= number < 1 << 63:
+    if not _INT_MIN <= number <= _INT_MAX:
         raise Refused(f'output field "{field.name}" is {number}, which does not fit 64 bits')
     return number
 
@@ -200,7 +229,7 @@ def _counted(count: int) -> str:
     return f"{count} field" if count == 1 else f"{count} fields"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in a message: short, and the same in every run (so no object's default repr, which shows an address)."""
     kind = type(value).__name__
     if isinstance(value, (str, bytes, int, float, bool, tuple, list, dict, datetime.date)):

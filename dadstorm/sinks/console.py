@@ -22,6 +22,7 @@ class ConsoleSink:
     def __init__(self, operator: Operator, *, cut: int, say: Callable[[str], None] | None) -> None:
         # The lines carry the name of the operator whose tuples they are, which is what the user thinks in.
         self._label = operator.inputs[0].operator if len(operator.inputs) == 1 else operator.name
+        self._ragged = bool(operator.params.get("ragged"))
         self._shape = Shape(operator)
         self._progress = Progress(operator, cut)
         self._say = say or _print
@@ -31,7 +32,7 @@ class ConsoleSink:
             return
         self._progress.wrote(rows)
         for piece in pieces(self._shape.batch(rows)):
-            self._say(console_lines(piece, self._label).to_pybytes().decode())
+            self._say(console_lines(piece, self._label, self._ragged).to_pybytes().decode())
 
     def commit(self, cut: int) -> None:
         self._progress.check(cut)

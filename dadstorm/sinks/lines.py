@@ -29,6 +29,7 @@ class LineSink:
         self._name = operator.name
         self._path: str = operator.params["path"]
         self._lines = csv_lines if operator.params["format"] == "csv" else json_lines
+        self._ragged = bool(operator.params.get("ragged"))
         self._fsync = bool(operator.params.get("fsync"))
         self._shape = Shape(operator)
         self._progress = Progress(operator, cut)
@@ -60,7 +61,7 @@ class LineSink:
             return
         self._progress.wrote(rows)
         for piece in pieces(self._shape.batch(rows)):
-            text = self._lines(piece)
+            text = self._lines(piece, self._ragged)
             with told(self._name, self._path):
                 self._file.write(text)
             self._bytes += text.size

@@ -28,11 +28,14 @@ _CONTROLS_BELOW = 0x20
 _DELETE = 0x7F
 
 
-def csv_lines(batch: pa.RecordBatch) -> pa.Buffer:
+def csv_lines(batch: pa.RecordBatch, ragged: bool = False) -> pa.Buffer:
     """RFC 4180 without a header, lines ended by LF; only what must be quoted is. Null is the empty field.
 
-    A row of one empty field is ``""``: readers skip blank lines, and the row would be lost.
+    A row of one empty field is ``""``: readers skip blank lines, and the row would be lost. Of a ``ragged`` row, the
+    nulls at its end are not written.
     """
+    if ragged:
+        return _ragged_csv(batch)
     columns = [_text(c) if pa.types.is_floating(c.type) or pa.types.is_timestamp(c.type) else c for c in batch.columns]
     alone = len(columns) == 1
     if not (alone and _any_empty(columns[0])) and not any(_has(c, _CSV_SPECIAL) for c in columns):
@@ -45,8 +48,11 @@ def csv_lines(batch: pa.RecordBatch) -> pa.Buffer:
     return _concatenated(_separated(texts, ","), null="")
 
 
-def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
-    """One compact object a line, keys in field order, UTF-8 as it is; null, NaN and the infinities are ``null``."""
+def json_lines(batch: pa.RecordBatch, ragged: bool = False) -> pa.Buffer:
+    """One compact object a line, keys in field order, UTF-8 as it is; null, NaN and the infinities are ``null``. Of a
+    ``ragged`` row, the nulls at its end are not written."""
+    if ragged:
+        return _ragged_json(batch)
     parts: list[pa.Array | str] = []
     literal = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -60,10 +66,40 @@ def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
     return _concatenated([*parts, literal[:-1] + "}\n"], null="null")
 
 
-def console_lines(batch: pa.RecordBatch, operator: str) -> pa.Buffer:
+def console_lines(batch: pa.RecordBatch, operator: str, ragged: bool = False) -> pa.Buffer:
     """``operator: f1, f2``, one line a row: control characters are shown as escapes, never sent to the terminal."""
     texts = [_escaped(_text(column), delete=True) if _is_text(column) else _text(column) for column in batch.columns]
+    if ragged:
+        return _concatenated([f"{operator}: ", *_present(batch.columns, texts, ", "), "\n"], null="")
     return _concatenated([f"{operator}: ", *_separated(texts, ", ")], null="")
+
+
+def _ragged_csv(batch: pa.RecordBatch) -> pa.Buffer:
+    parts = _present(batch.columns, [_csv_field(column) for column in batch.columns], ",")
+    blank = pc.and_(pc.equal(parts[0], ""), pc.is_null(parts[1]) if len(parts) > 1 else True)
+    return _concatenated([pc.if_else(blank, '""', parts[0]), *parts[1:], "\n"], null="")
+
+
+def _ragged_json(batch: pa.RecordBatch) -> pa.Buffer:
+    texts = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        value, quote = _json_value(column)
+        whole = pc.binary_join_element_wise(quote, value, quote, "")
+        texts.append(pc.binary_join_element_wise(msgspec.json.encode(name).decode(), pc.fill_null(whole, "null"), ":"))
+    return _concatenated(["{", *_present(batch.columns, texts, ","), "}\n"], null="")
+
+
+def _present(columns: Sequence[pa.Array], texts: Sequence[pa.Array], separator: str) -> list[pa.Array]:
+    """The texts, each but the first after its separator, null for the columns that are null up to the row's end."""
+    parts: list[pa.Array] = []
+    there: pa.Array | None = None
+    for index in range(len(columns) - 1, -1, -1):
+        valid = columns[index].is_valid()
+        there = valid if there is None else pc.or_(there, valid)
+        text = pc.fill_null(texts[index], "")
+        part = pc.binary_join_element_wise(separator, text, "") if index else text
+        parts.append(pc.if_else(there, part, pa.scalar(None, pa.string())))
+    return parts[::-1]
 
 
 def _text(column: pa.Array) -> pa.Array:

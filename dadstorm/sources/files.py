@@ -16,6 +16,7 @@ from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.blocks import BLOCK_BYTES, Blocks, Chunk
 from dadstorm.sources.format_csv import CsvFormat, fields_of
 from dadstorm.sources.format_jsonl import JsonLinesFormat
+from dadstorm.sources.format_ragged import RaggedFormat
 from dadstorm.sources.formats import Format, TextFormat
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
@@ -48,7 +49,8 @@ def make_format(operator: Operator, record_bytes_max: int) -> Format:
                 f"source {operator.name!r}: the delimiter must be one ASCII character, no quote and no line end, "
                 f"found {delimiter!r}"
             )
-        return CsvFormat(operator.fields, limit, delimiter, comment)
+        form = RaggedFormat if params.get("ragged") else CsvFormat
+        return form(operator.fields, limit, delimiter, comment)
     raise RunFailed(f"source {operator.name!r}: no such format of lines: {kind!r}; there are csv, jsonl and text")
 
 

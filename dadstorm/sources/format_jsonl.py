@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from dadstorm.plan import ARROW, Field, schema_of
@@ -34,9 +35,13 @@ class JsonLinesFormat:
         )
 
     def batch(self, data: bytes, split: Split) -> pa.RecordBatch:
+        return finish(self._table(data, split), self._fields, len(split.starts))
+
+    def _table(self, data: bytes, split: Split) -> pa.Table:
+        """The records as Arrow reads them, timestamps still as strings."""
         octets = np.frombuffer(data, np.uint8)
-        # Arrow does not mind an object over two lines, or two in one. Where every line is {…}, no object goes over
-        # its line's end, and then the number of rows tells.
+        # Arrow does not mind an object over two lines, or two in one. Where every line is {…}, no object goes over its
+        # line's end, and then the number of rows tells.
         if not ((octets[split.starts] == ord("{")).all() and (octets[split.stops - 1] == ord("}")).all()):
             raise Declined
         if b"NaN" in data or b"Inf" in data:
@@ -45,9 +50,13 @@ class JsonLinesFormat:
         read = pyarrow.json.ReadOptions(use_threads=False, block_size=max(records.size, 1 << 16))
         try:
             table = pyarrow.json.read_json(pa.BufferReader(records), read, self._parse)
-            return finish(table.select([field.name for field in self._fields]), self._fields, len(split.starts))
         except pa.ArrowInvalid:
             raise Declined from None
+        for field in self._fields:
+            # Arrow takes an integer that is too large for a float as infinite.
+            if field.type == "float" and not pc.all(pc.is_finite(table[field.name]), min_count=0).as_py():
+                raise Declined
+        return table.select([field.name for field in self._fields])
 
     def rows(self, records: list[str]) -> tuple[pa.RecordBatch, dict[int, str]]:
         broken: dict[int, str] = {}
@@ -57,7 +66,15 @@ class JsonLinesFormat:
             try:
                 values = self._values(record)
             except RecursionError:
-                broken[i] = "not JSON that can be read: nested too deeply"
+                # Arrow reads any depth, and how deep Python goes depends on who called: Arrow decides.
+                raw = record.encode()
+                try:
+                    table = self._table(raw, Split(np.array([0]), np.array([len(raw)]), len(raw)))
+                    if table.num_rows != 1:
+                        raise Declined
+                    values = [column[0].as_py() for column in table.columns]
+                except Declined:
+                    broken[i] = "not JSON that can be read: nested too deeply"
             except ValueError as error:
                 broken[i] = str(error)
             for column, value in zip(columns, values, strict=True):
@@ -90,7 +107,16 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"not JSON: {name} is no JSON value; write null")
 
 
+class _MinusZero(int):
+    """-0: as an integer it is zero, as a float it keeps its sign, as Arrow reads it."""
+
+    def __float__(self) -> float:
+        return -0.0
+
+
 def _integer(digits: str) -> int | float:
+    if digits == "-0":
+        return _MinusZero()
     return int(digits) if len(digits) <= INT_DIGITS_MAX else math.inf
 
 

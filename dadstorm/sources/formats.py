@@ -7,6 +7,7 @@ What ``batch`` accepts ``rows`` would accept with the same values, so it never s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -69,7 +70,9 @@ def records_only(data: bytes, split: Split) -> pa.Buffer:
     return pa.py_buffer(data).slice(start, int(split.stops[-1]) - start)
 
 
-def typed_columns(columns: list[list[str]], fields: tuple[Field, ...]) -> tuple[pa.RecordBatch, dict[int, str]]:
+def typed_columns(
+    columns: Sequence[Sequence[str | None]], fields: tuple[Field, ...]
+) -> tuple[pa.RecordBatch, dict[int, str]]:
     """Columns of strings as the fields' types; the first wrong value of a row says what is wrong with it."""
     broken: dict[int, str] = {}
     arrays = []

@@ -15,22 +15,30 @@ from dadstorm.topology import bits, document, operators, settings, shapes, sinks
 from dadstorm.topology.context import Context, Draft, mapping
 from dadstorm.topology.document import Entry, Node, Text, found
 from dadstorm.topology.graph import ordered
-from dadstorm.topology.report import Report, listed, nearest
+from dadstorm.topology.report import Origin, Report, listed, nearest
 from dadstorm.topology.sources import source
 
 OPERATORS_MAX = 1000
 """More vertices than this is a program that writes topologies gone wrong."""
 
 
-def load(path: str, *, libs: Sequence[str] = (), sink: str | None = None, out: str | None = None) -> Plan:
+def load(
+    path: str,
+    *,
+    libs: Sequence[str] = (),
+    sink: str | None = None,
+    out: str | None = None,
+    origin: Origin | None = None,
+) -> Plan:
     """Compile a topology.
 
     ``libs``: further folders for CUSTOM modules. ``sink``: a format in which every terminal operator is written to
-    ``out`` in place of the topology's own sinks. Raises UserError with every mistake found."""
+    ``out`` in place of the topology's own sinks. ``origin``: the topology's text, for a file in another language.
+    Raises UserError with every mistake found."""
     path = os.fspath(path)
-    report = Report(path)
+    report = Report(path, None if origin is None else origin.places)
     _check_arguments(report, libs, sink, out)
-    root = document.read(path, report)
+    root = document.read(path, report, None if origin is None else origin.text)
     if root is None:
         report.close()
         raise UserError(f"{path}: no topology")
@@ -43,6 +51,7 @@ def load(path: str, *, libs: Sequence[str] = (), sink: str | None = None, out: s
         libs=tuple(os.path.abspath(lib) for lib in libs),
         window_bytes=chosen.window_bytes,
         seed=chosen.seed,
+        ragged=chosen.ragged,
     )
     if node := top.get("hosts"):
         ctx.hosts = settings.hosts(report, mapping(report, node, "hosts"))

@@ -17,7 +17,7 @@ from dadstorm.topology.report import Place
 from dadstorm.topology.shapes import Section
 from dadstorm.topology.values import boolean, choice, data, text
 
-MODES = ("row", "batch", "keyed")
+MODES = ("row", "batch", "keyed", "list")
 
 
 def custom(ctx: Context, section: Section, fields: Fields | None, outputs: int | None, what: str) -> Computed | None:
@@ -48,11 +48,16 @@ def custom(ctx: Context, section: Section, fields: Fields | None, outputs: int |
             node.place, f"{what}: its output fields are not declared; expected fields: here or in a decorator"
         )
     if fields is not None:
-        misfits = library.misfits(loaded, cast(library.Mode, mode), len(fields), with_id, args or {})
+        # A function that takes the list of fields is called as a row function of one argument.
+        called, inputs = ("row", 1) if mode == "list" else (mode, len(fields))
+        misfits = library.misfits(loaded, cast(library.Mode, called), inputs, with_id, args or {})
         for misfit in misfits:
             ctx.report.mistake(node.place, f"{what}: {misfit}")
     if not made or args is None or key is None:
         return None
+    if mode == "list" and any(field.type != "string" for field in made):
+        place = (section.get("fields") or node).place
+        ctx.report.mistake(place, f"{what}: fields: a function in mode list makes texts; expected string fields only")
     params = {"function": reference, "mode": mode, "key": list(key), "with_id": with_id, "args": args}
     return Computed(params, made, key if mode == "keyed" else None, outputs or said.max_outputs)
 

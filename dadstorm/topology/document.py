@@ -82,9 +82,9 @@ def found(node: Node) -> str:
     return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text) + '"'
 
 
-def read(path: str, report: Report) -> Mapping | None:
-    """The document in a file; None, with mistakes in the report, if there is none."""
-    content = _content(path, report)
+def read(path: str, report: Report, text: str | None = None) -> Mapping | None:
+    """The document in a file, or in a text that stands for it; None, with mistakes in the report, if there is none."""
+    content = _content(path, report) if text is None else text
     if content is None:
         return None
     root = _parse(content, report)

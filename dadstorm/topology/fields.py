@@ -37,7 +37,10 @@ class Declared(NamedTuple):
 
 
 def declared(report: Report, node: Node, what: str) -> list[Declared] | None:
-    """``{id: int, user: string}``, ``[id:int, user]`` or a single ``line``; None after a mistake."""
+    """``{id: int, user: string}``, ``[id:int, user]``, a single ``line``, or how many texts; None after a mistake."""
+    count = parse_int(node.text) if isinstance(node, Text) and node.plain else None
+    if count is not None and 1 <= count <= FIELDS_MAX:
+        return [Declared(node.place, name, None) for name in numbered(count)]
     pairs = _pairs(report, node, what)
     fields: list[Declared] = []
     seen: set[str] = set()
@@ -60,6 +63,11 @@ def declared(report: Report, node: Node, what: str) -> list[Declared] | None:
         report.mistake(node.place, f"{what}: found {len(fields)} fields; expected at most {FIELDS_MAX}")
         right = False
     return fields if right else None
+
+
+def numbered(count: int) -> list[str]:
+    """The names of fields that have none: f1, f2, f3 …"""
+    return [f"f{number}" for number in range(1, count + 1)]
 
 
 def _pairs(report: Report, node: Node, what: str) -> list[tuple[Text, Text | None]]:
@@ -151,5 +159,7 @@ def an(kind: str) -> str:
 
 
 def show(fields: Sequence[Field]) -> str:
-    """Fields as the language writes them: ``id:int, user``."""
+    """Fields as the language writes them: ``id:int, user``; many without a name of their own in short."""
+    if len(fields) > 4 and list(fields) == [Field(name) for name in numbered(len(fields))]:
+        return f"f1 … f{len(fields)}"
     return ", ".join(field.name if field.type == "string" else f"{field.name}:{field.type}" for field in fields)

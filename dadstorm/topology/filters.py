@@ -18,6 +18,7 @@ from dadstorm.topology.document import Items, Mapping, Node, Text, found
 from dadstorm.topology.fields import EXAMPLES, Fields, an, constant, position
 from dadstorm.topology.report import Report, listed, nearest
 from dadstorm.topology.shapes import LONG_FORMS, Section
+from dadstorm.topology.values import choice
 
 OPS = ("=", "!=", "<", "<=", ">", ">=", "in", "matches")
 _SYNONYMS = {"==": "=", "<>": "!="}
@@ -40,11 +41,26 @@ def _condition(report: Report, node: Node, fields: Fields | None, what: str) -> 
     if parts is None or fields is None:
         return None
     field, op, values = parts
+    loose = isinstance(node, Mapping) and "compare" in node.entries
     index = position(report, field, fields, what)
     if index is None:
         return None
+    if loose:
+        return _loose(report, op, values[0], index, fields[index], what)
     value = _value(report, op, values, fields[index], what)
     return None if value is None else {"field": index, "op": op.text, "value": value}
+
+
+def _loose(report: Report, op: Text, value: Text, index: int, field: Field, what: str) -> dict[str, Any] | None:
+    """A condition that compares as numbers if both are numbers, else as text."""
+    if field.type not in ("string", "int"):
+        expected = f'field "{field.name}" is {an(field.type)}; expected a string or an int'
+        report.mistake(op.place, f"{what}: compare: loose takes texts for what they look like, but {expected}")
+        return None
+    if op.text in ("in", "matches"):
+        report.mistake(op.place, f"{what}: compare: loose goes with =, !=, <, <=, > and >=, not with {op.text}")
+        return None
+    return {"field": index, "op": op.text, "value": value.text, "compare": "loose"}
 
 
 def _from_text(report: Report, node: Node, what: str) -> tuple[Text, Text, list[Text]] | None:
@@ -86,9 +102,11 @@ def _split(text: str, several: bool) -> list[str] | None:
 
 def _from_mapping(report: Report, node: Mapping, what: str) -> tuple[Text, Text, list[Text]] | None:
     section = Section(report, node, what, LONG_FORMS["filter"])
-    field, op, value = (section.get(key) for key in LONG_FORMS["filter"])
+    field, op, value, compare = (section.get(key) for key in LONG_FORMS["filter"])
+    if compare is not None and choice(report, compare, f"{what}: compare", ("loose",)) is None:
+        return None
     if field is None or op is None or value is None:
-        missing = [key for key in LONG_FORMS["filter"] if section.get(key) is None]
+        missing = [key for key in ("field", "op", "value") if section.get(key) is None]
         report.mistake(node.place, f"{what}: {listed(missing)} is missing; expected {{field: F, op: '=', value: V}}")
         return None
     if not isinstance(field, Text) or not isinstance(op, Text):

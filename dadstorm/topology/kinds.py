@@ -7,13 +7,14 @@ upstream is wrong; then only what does not depend on them is checked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dadstorm.plan import Field
 from dadstorm.topology.computed import MAX_OUTPUTS, Computed
 from dadstorm.topology.context import Context
 from dadstorm.topology.customs import custom
 from dadstorm.topology.document import Mapping, Node, Text, found, is_null
-from dadstorm.topology.fields import Fields, an, position, positions
+from dadstorm.topology.fields import Declared, Fields, an, declared, position, positions
 from dadstorm.topology.filters import conditions
 from dadstorm.topology.shapes import LONG_FORMS, Section
 from dadstorm.topology.values import integer, text
@@ -38,7 +39,10 @@ def _uniq(ctx: Context, section: Section, fields: Fields | None, what: str) -> C
         keys = None if fields is None else tuple(range(len(fields)))
     else:
         keys = positions(ctx.report, value, fields, f"{what}: uniq")
-    return None if keys is None or fields is None else Computed({"fields": list(keys)}, fields, keys)
+    params: dict[str, Any] = {"fields": list(keys or ())}
+    if ctx.ragged:
+        params["drop_nulls"] = True
+    return None if keys is None or fields is None else Computed(params, fields, keys)
 
 
 def _count(ctx: Context, section: Section, fields: Fields | None, what: str) -> Computed | None:
@@ -65,7 +69,24 @@ def _dup(ctx: Context, section: Section, fields: Fields | None, what: str) -> Co
     value = _value(section, "dup")
     if not is_null(value):
         ctx.report.mistake(value.place, f"{what}: dup: found {found(value)}; expected nothing")
-    return None if fields is None else Computed({}, fields)
+    node = section.get("fields")
+    if node is None:
+        return None if fields is None else Computed({}, fields)
+    wanted = declared(ctx.report, node, f"{what}: fields")
+    return None if fields is None or wanted is None else _renamed(ctx, node, fields, wanted, f"{what}: fields")
+
+
+def _renamed(ctx: Context, node: Node, fields: Fields, wanted: list[Declared], what: str) -> Computed | None:
+    """The fields under other names, numbers as text if asked for; in a ragged topology there may be more of them."""
+    right = len(wanted) == len(fields) or (ctx.ragged and len(wanted) > len(fields))
+    if not right:
+        ctx.report.mistake(node.place, f"{what}: found {len(wanted)} fields; the tuples have {len(fields)}")
+    for own, one in zip(fields, wanted, strict=False):
+        if one.field.type != own.type and (own.type, one.field.type) != ("int", "string"):
+            expected = f"{own.type} or string" if own.type == "int" else own.type
+            ctx.report.mistake(one.place, f'{what}: "{one.name}" is {an(one.field.type)}; expected {expected}')
+            right = False
+    return Computed({}, tuple(one.field for one in wanted)) if right else None
 
 
 def _split(ctx: Context, section: Section, fields: Fields | None, what: str) -> Computed | None:

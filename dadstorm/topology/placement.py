@@ -18,6 +18,9 @@ from dadstorm.topology.values import integer, parse_int, words
 
 LOCAL = "localhost"
 PCS_PORT = 10000
+AUTO = "auto"
+"""The address of a replica that may bind any."""
+
 REPLICAS_MAX = 256
 SLICES_MAX = 1024
 """Two neighbours have slices × slices channels; beyond this the channels cost more than the rows."""
@@ -108,8 +111,10 @@ def replicas(ctx: Context, section: Section, what: str) -> tuple[Replica, ...]:
 
 def _address(ctx: Context, node: Text, what: str) -> tuple[str, str | None]:
     """The host that an address lies on, and the address."""
-    example = "an address such as tcp://10.0.0.1:11000"
+    example = "an address such as tcp://10.0.0.1:11000, or auto"
     text = node.text.strip()
+    if text == AUTO:
+        return LOCAL, None
     if not text.startswith("tcp://"):
         ctx.report.mistake(node.place, f"{what}: address: found {found(node)}; expected {example}")
         return LOCAL, None

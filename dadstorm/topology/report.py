@@ -7,7 +7,8 @@ is then not checked, so that one mistake gives one message. ``close`` raises the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dadstorm.errors import Mistake, UserError
@@ -23,21 +24,34 @@ class Place(NamedTuple):
     column: int
 
 
-class Report:
-    """The mistakes and warnings about one file."""
+@dataclass(frozen=True)
+class Origin:
+    """A topology made out of a file in another language: its text, and for each of its lines the place in that file
+    that it comes from, which is where the user looks for a mistake."""
 
-    def __init__(self, file: str) -> None:
+    text: str
+    places: tuple[Place, ...]
+
+
+class Report:
+    """The mistakes and warnings about one file; with ``places``, about the text that was made out of it."""
+
+    def __init__(self, file: str, places: Sequence[Place] | None = None) -> None:
         self.file = file
+        self._places = places
         self._mistakes: list[Mistake] = []
         self._warnings: list[tuple[Place, str]] = []
 
     def mistake(self, place: Place | None, message: str) -> None:
-        found = Mistake(message, self.file, *place) if place else Mistake(message)
+        found = Mistake(message, self.file, *self._original(place)) if place else Mistake(message)
         if found not in self._mistakes:
             self._mistakes.append(found)
 
     def warn(self, place: Place, message: str) -> None:
-        self._warnings.append((place, message))
+        self._warnings.append((self._original(place), message))
+
+    def _original(self, place: Place) -> Place:
+        return self._places[min(place.line, len(self._places)) - 1] if self._places else place
 
     @property
     def warnings(self) -> tuple[str, ...]:

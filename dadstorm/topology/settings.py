@@ -35,6 +35,7 @@ class Settings:
     span: int = 1 << 16
     seed: int = 0
     logging: LoggingLevel = "light"
+    ragged: bool = False
 
 
 def read(report: Report, section: Section, path: str) -> Settings:
@@ -61,6 +62,8 @@ def read(report: Report, section: Section, path: str) -> Settings:
         settings.span = _span(report, node) or settings.span
     if node := section.get("seed"):
         settings.seed = values.integer(report, node, "seed", 0, values.INT64_MAX) or 0
+    if node := section.get("ragged"):
+        settings.ragged = bool(values.boolean(report, node, "ragged"))
     return settings
 
 

@@ -14,7 +14,7 @@ from dadstorm.topology.report import Place, Report, closest, listed, nearest
 
 TOPOLOGY = (
     "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
-    "logging", "hosts",
+    "logging", "hosts", "ragged",
 )  # fmt: skip
 WINDOW = ("rows", "bytes")
 
@@ -49,20 +49,23 @@ OPERATORS: dict[str, tuple[str, ...]] = {
     "filter": _OPERATOR,
     "uniq": _OPERATOR,
     "count": _OPERATOR,
-    "dup": _OPERATOR,
+    "dup": (*_OPERATOR, "fields"),
     "split": (*_OPERATOR, "max_outputs"),
     "custom": (*_OPERATOR, "fields", "key", "mode", "with_id", "args", "max_outputs"),
 }
 """Per kind of operator, the keys beside the kind's own."""
 
 LONG_FORMS: dict[str, tuple[str, ...]] = {
-    "filter": ("field", "op", "value"),
+    "filter": ("field", "op", "value", "compare"),
     "count": ("by", "as"),
     "split": ("field", "separator", "as"),
 }
 """Keys of the mapping that may stand as the value of these kinds."""
 
-SINKS: dict[str, tuple[str, ...]] = {kind: ("input", *_PLACED) for kind in ("csv", "jsonl", "parquet", "console")}
+SINKS: dict[str, tuple[str, ...]] = {
+    **{kind: ("input", *_PLACED, "with_id", "fsync") for kind in ("csv", "jsonl", "parquet")},
+    "console": ("input", *_PLACED, "with_id"),
+}
 """Per kind of sink, the keys beside the kind's own."""
 
 

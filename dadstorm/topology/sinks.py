@@ -15,7 +15,7 @@ from dadstorm.topology.operators import inputs
 from dadstorm.topology.placement import replicas
 from dadstorm.topology.report import Place
 from dadstorm.topology.shapes import SINKS, kind_of
-from dadstorm.topology.values import text
+from dadstorm.topology.values import boolean, text
 
 DEAD_FIELDS = tuple(Field(field.name) for field in DEAD)
 
@@ -40,6 +40,9 @@ def sink(ctx: Context, name: Text, node: Node) -> Draft:
     elif not is_null(value):
         ctx.report.mistake(value.place, f"{draft.what}: console: found {found(value)}; expected nothing")
     _writes(ctx, draft, form, path, value.place)
+    for option in ("with_id", "fsync"):
+        if flag := section.get(option):
+            draft.params[option] = bool(boolean(ctx.report, flag, f"{draft.what}: {option}"))
     return draft
 
 
@@ -62,7 +65,11 @@ def dead_letters(ctx: Context, operator: Draft) -> Draft:
 def _writes(ctx: Context, draft: Draft, form: str, name: str | None, place: Place) -> None:
     path = None if name is None else os.path.normpath(os.path.join(ctx.out, name))
     draft.params = {"format": form, "path": path}
+    if ctx.ragged:
+        draft.params["ragged"] = True
     if path is not None:
         ctx.claim(place, f"file {path}", draft.what)
-        if os.path.isdir(path):
+        if form == "parquet" and os.path.isfile(path):
+            ctx.report.mistake(place, f"{draft.what}: {path} is a file; Parquet is written as a folder of files")
+        if form != "parquet" and os.path.isdir(path):
             ctx.report.mistake(place, f"{draft.what}: {path} is a folder; expected a file to write")

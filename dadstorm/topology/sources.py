@@ -66,6 +66,11 @@ def _files(ctx: Context, draft: Draft, section: Section, how: str) -> None:
         "type": "file", "format": how, "paths": found_paths or [], "header": header, "delimiter": delimiter,
         "comment": comment, "record_bytes_max": limit,
     }  # fmt: skip
+    if how == "csv" and ctx.ragged:
+        draft.params["ragged"] = True
+        if header:
+            message = "header: a ragged topology finds fields by position; expected fields: and no header"
+            ctx.report.mistake(section.key_place("header"), f"{draft.what}: {message}")
     if node is not None and wanted is None:
         return
     if how == "parquet":
@@ -134,6 +139,8 @@ def _live(ctx: Context, draft: Draft, section: Section, how: str) -> None:
         "format": form, "delimiter": _delimiter(section, draft.what), "journal": ctx.path(folder) if folder else None,
         "record_bytes_max": _record_max(ctx, section, LINE_BYTES_DEFAULT, draft.what),
     }  # fmt: skip
+    if form == "csv" and ctx.ragged:
+        params["ragged"] = True
     draft.params = params
     wanted = None if node is None else declared(ctx.report, node, f"{draft.what}: fields")
     if form is not None and (node is None or wanted is not None):

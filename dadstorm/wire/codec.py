@@ -7,8 +7,8 @@ fields), without its schema, which both sides know from the plan. Decoding the r
 ``decode`` accepts exactly what ``encode`` makes and raises ``Rubbish`` for everything else, whatever the bytes are:
 the checksum keeps damaged Arrow data from being looked at, msgspec checks every field's type. Rows whose checksum is
 right are still checked as far as memory is concerned: buffers long enough, and string offsets that never fall, without
-which Arrow reads wherever they point to (0.3 ns a row; a full validation would take 6 to 26). Against a forger who means
-harm that is not enough; CURVE is.
+which Arrow reads wherever they point to (0.3 ns a row; a full validation would take 6 to 26). Against a forger who
+means harm that is not enough; CURVE is.
 """
 
 from __future__ import annotations

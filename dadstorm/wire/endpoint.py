@@ -3,17 +3,20 @@
 The inbox is a ROUTER that the process binds; an outbox is a DEALER that connects to somebody's inbox. Sending never
 blocks: ZeroMQ queues without limit, and what bounds the queues is the window (see ``core.window``), not a high-water
 mark that could drop tiles or stop a process in the middle of a step. A message that is no message is counted, logged
-now and then, and dropped.
+now and then, and dropped; so is a connection by somebody who does not speak our protocol. A frame that is too large is
+not even read: ZeroMQ closes the connection that it comes by.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from dadstorm.core.rows import Rows
 from dadstorm.wire.codec import Frame, Rubbish, decode, encode
@@ -24,6 +27,13 @@ MESSAGE_BYTES_MAX = 1 << 30
 
 RECEIVE_MAX = 256
 """Messages taken in one go, so that a flood of them does not keep a replica from working."""
+
+_STRANGERS = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_TCP = re.compile(r"tcp://[\w.:\[\]-]+:\d{1,5}", re.ASCII)
+_IPC_BYTES_MAX = len("ipc://") + 107
+"""What the system allows for the path of a socket file."""
 
 log = structlog.get_logger()
 
@@ -46,6 +56,8 @@ class Endpoint:
         self._hears_answers = hears_answers
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
+        self._strangers = self._inbox.get_monitor_socket(_STRANGERS)
+        self._poller.register(self._strangers, zmq.POLLIN)
         self._extra: frozenset[int] = frozenset()
         self.dropped = 0
 
@@ -93,7 +105,9 @@ class Endpoint:
         ready = dict(self._poller.poll(math.ceil(timeout_ms)))
         messages: list[Received] = []
         for source in ready:
-            if isinstance(source, zmq.Socket):
+            if source is self._strangers:
+                self._count_strangers()
+            elif isinstance(source, zmq.Socket):
                 messages.extend(self._drain(source))
         return messages, {fd for fd in ready if isinstance(fd, int)}
 
@@ -113,6 +127,14 @@ class Endpoint:
             else:
                 yield Received(message, body, reply_to)
 
+    def _count_strangers(self) -> None:
+        for _ in range(RECEIVE_MAX):
+            try:
+                recv_monitor_message(self._strangers, zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.drop("a connection by somebody who does not speak our protocol")
+
     def drop(self, reason: str) -> None:
         """Count a message that could not be used; the first ones and then ever fewer are logged."""
         self.dropped += 1
@@ -121,6 +143,15 @@ class Endpoint:
 
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets; what was sent gets so long to leave."""
+        self._inbox.disable_monitor()
+        self._strangers.close(linger=0)
         for socket in [*self._outboxes.values(), self._inbox]:
             socket.close(linger=linger_ms)
         self._context.term()
+
+
+def is_address(text: str) -> bool:
+    """Whether this could be somebody's address: who gives another one is not taken seriously."""
+    if text.startswith("ipc://"):
+        return "\0" not in text and len("ipc://") < len(text.encode()) <= _IPC_BYTES_MAX
+    return _TCP.fullmatch(text) is not None

@@ -33,7 +33,8 @@ class Result:
 
 
 def fields_of(fields: Fields) -> tuple[Field, ...]:
-    return tuple(Field(name, kind or "string") for name, _, kind in (f.partition(":") for f in fields))  # type: ignore[arg-type]
+    pairs: list[Any] = [field.partition(":")[::2] for field in fields]
+    return tuple(Field(name, kind or "string") for name, kind in pairs)
 
 
 @dataclass

@@ -173,7 +173,7 @@ def test_the_id_and_arguments_come_by_keyword(lab: Lab) -> None:
     assert case.run([(1,), (2,), (3,)]).values == [(0, 0, 101), (0, 1, 102), (1, 0, 103)]
     code = "class f:\n    def __init__(self, plus): self.plus = plus\n"
     code += "    def process(self, state, x, id): return (id.seq, id.sub, x + self.plus)\n"
-    case = lab.case(code, ["x:int"], case.outputs, mode="keyed", with_id=True, args={"plus": 100})  # type: ignore[arg-type]
+    case = lab.case(code, ["x:int"], list(case.outputs), mode="keyed", with_id=True, args={"plus": 100})
     assert case.run([(1,), (2,), (3,)]).values == [(0, 0, 101), (0, 1, 102), (1, 0, 103)]
 
 

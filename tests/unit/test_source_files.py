@@ -235,6 +235,17 @@ def test_a_line_of_50_mb_is_passed_over_without_being_held(tmp_path: Path) -> No
         read(source(path, form="text", fields=LINE))
 
 
+def test_deep_json_is_judged_alike_with_and_without_a_broken_neighbour(tmp_path: Path) -> None:
+    deep = b'{"n":1}\n{"n":2,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    alone = read(source(write(tmp_path / "a", deep), form="jsonl"))[0]
+    assert alone == [(0, (1, None)), (1, (2, None))]
+    assert read(source(write(tmp_path / "b", deep + b"broken\n"), form="jsonl", on_error="skip"))[0] == alone
+    assert read(source(write(tmp_path / "c", deep.replace(b"]}", b"}") * 2), form="jsonl", on_error="skip"))[0] == [
+        (0, (1, None)),
+        (2, (1, None)),
+    ]
+
+
 def test_a_stray_quote_costs_one_line_not_the_rest_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", '1,"oops\n' + "".join(f"{i},x\n" for i in range(2, 5000)))
     rows, dead = read(source(path, on_error="dead-letter", record_bytes_max=2000), block_bytes=512)
@@ -516,3 +527,24 @@ def test_whether_a_value_is_accepted_does_not_depend_on_its_neighbours(
         alone += [str(row[1]) for _, row in read(source(path, fields=fields, on_error="skip"))[0]]
     path = write(tmp_path / "all.csv", "\n".join([*lines, "broken"]))
     assert [str(row[1]) for _, row in read(source(path, fields=fields, on_error="skip"))[0]] == alone
+
+
+JSON_VALUES = [
+    "null", "true", "false", "0", "-0", "1", "01", "1.0", "-1.5", "1e5", "1E400", "-1e400", "1e-400",
+    "9223372036854775807", "9223372036854775808", "-9223372036854775808", "1" * 300, "1" * 500, "0.1",
+    "123456789.123456789123456789", "NaN", "Infinity", "Inf", "-Infinity", '""', '"1"', '"true"', '"a\\u0000b"',
+    '"\\ud800"', '"\\ud83d\\ude00"', '"2024-05-31"', '"2024-05-31T12:00Z"', '"2024-02-30"', '"é"', "[]", "{}", "[1]",
+    '1,"v":2', '"\t"', "+1", ".5", "1.", "0x1", "'a'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "float", "bool", "timestamp"])
+def test_a_json_value_is_judged_alike_with_and_without_a_broken_neighbour(tmp_path: Path, kind: Any) -> None:
+    for value in JSON_VALUES:
+        for key in ("v", "other"):
+            record = f'{{"k":1,"{key}":{value}}}\n'
+            results = [
+                read(source(write(tmp_path / "a", text), form="jsonl", fields=(Field("v", kind),), on_error="skip"))[0]
+                for text in (record, record + "broken\n")
+            ]
+            assert repr(results[0]) == repr(results[1]), record

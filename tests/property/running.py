@@ -1,0 +1,153 @@
+"""Runs a program in the simulator and compares what its sinks got with the oracle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+import numpy as np
+import oracle
+import pyarrow as pa
+from programs import Program
+
+from dadstorm.core.kernel import Kernel
+from dadstorm.core.messages import Peer
+from dadstorm.core.replica import Action
+from dadstorm.core.rows import Rows
+from dadstorm.operators import make_kernel
+from dadstorm.plan import Operator, Plan
+from dadstorm.simulator.cluster import Cluster
+
+Got = dict[str, list[tuple[int, int, tuple[Any, ...]]]]
+
+
+def build(program: Program) -> Cluster:
+    plan = program.plan
+
+    def kernel(operator: Operator) -> Kernel:
+        return make_kernel(operator, plan)
+
+    return Cluster.build(plan, rows_of(program), kernel, program.seed, program.batch_max)
+
+
+def run(program: Program) -> Got:
+    """What each sink got, as plain tuples."""
+    return plain(build(program).run())
+
+
+def rows_of(program: Program) -> dict[str, Rows]:
+    """The records of every source, as columns."""
+    found = {}
+    for name, records in program.records.items():
+        schema = program.plan[name].schema
+        columns = [pa.array([fields[i] for _, fields in records], kind.type) for i, kind in enumerate(schema)]
+        seq = np.array([seq for seq, _ in records], dtype=np.int64)
+        found[name] = Rows(seq, np.zeros_like(seq), pa.RecordBatch.from_arrays(columns, schema=schema))
+    return found
+
+
+def plain(sinks: dict[str, Rows]) -> Got:
+    got = {}
+    for name, rows in sinks.items():
+        columns = [column.to_pylist() for column in rows.data.columns]
+        got[name] = list(zip(rows.seq.tolist(), rows.sub.tolist(), zip(*columns, strict=True), strict=True))
+    return got
+
+
+def check(program: Program) -> None:
+    """Run it, and compare all sinks, IDs included, with what the oracle says."""
+    compare(run(program), oracle.expected(program.plan, program.records))
+
+
+def compare(got: Got, wanted: Got) -> None:
+    assert got.keys() == wanted.keys()
+    for name in wanted:
+        assert shown(got[name], wanted[name]) == shown(wanted[name], wanted[name]), f"sink {name}"
+
+
+def shown(tuples: list[tuple[int, int, tuple[Any, ...]]], wanted: list[Any]) -> list[Any]:
+    """Tuples in a form in which equal means identical: types, signs of zero and NaN included. Where the oracle leaves a
+    text open, any text that is not empty will do."""
+    result = []
+    for (seq, sub, fields), wish in zip_longest(tuples, wanted[: len(tuples)], fillvalue=(0, 0, ())):
+        values = []
+        for value, wished in zip_longest(fields, wish[2]):
+            left_open = wished is oracle.ANY_TEXT and (value is wished or (isinstance(value, str) and value))
+            values.append("any text" if left_open else exact(value))
+        result.append((seq, sub, values))
+    return result
+
+
+def exact(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if value != value else struct.pack(">d", value).hex()
+    return f"{type(value).__name__} {value!r}"
+
+
+def changed(program: Program, **settings: Any) -> Program:
+    """The same program, run in another way."""
+    own = {key: settings.pop(key) for key in ("seed", "batch_max") if key in settings}
+    return replace(program, plan=msgspec.structs.replace(program.plan, **settings), **own)
+
+
+def spread(plan: Plan, slices: int, replicas: int, policy: str) -> Plan:
+    """The plan with so many slices and replicas of everything that may have them, and this routing where it is free."""
+    operators = []
+    for operator in plan.operators:
+        if operator.kind != "sink":
+            fixed = operator.kind == "count" and not operator.params["by"]
+            keyed = operator.kind in ("uniq", "count") or operator.params.get("mode") == "keyed"
+            key = (0,) if policy == "hashing" else ()
+            routing = operator.routing if keyed else msgspec.structs.replace(operator.routing, policy=policy, key=key)
+            operator = msgspec.structs.replace(
+                operator, slices=1 if fixed else slices, replicas=operator.replicas[:1] * replicas, routing=routing
+            )
+        operators.append(operator)
+    return msgspec.structs.replace(plan, operators=tuple(operators))
+
+
+@dataclass(slots=True)
+class Traced(Cluster):
+    """A cluster that writes down everything that any machine asks for, in order."""
+
+    trace: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @staticmethod
+    def of(program: Program) -> Traced:
+        built = build(program)
+        return Traced(built.plan, built.machines, built.sources, built.chance, built.batch_max)
+
+    def _do(self, peer: Peer, actions: Iterable[Action]) -> None:
+        actions = list(actions)
+        for action in actions:
+            rows = getattr(action, "rows", None)
+            body = () if rows is None else (rows.seq.tolist(), rows.sub.tolist(), repr(rows.data.to_pylist()))
+            what = getattr(action, "message", None) or ("deliver", getattr(action, "hi", None))
+            self.trace.append((self.steps, peer, getattr(action, "to", None), what, body))
+        Cluster._do(self, peer, actions)
+
+
+@dataclass(slots=True)
+class Noisy(Cluster):
+    """A cluster whose links repeat messages and let them overtake each other, up to a number of times; none is lost."""
+
+    noises_left: int = 30
+
+    @staticmethod
+    def of(program: Program) -> Noisy:
+        built = build(program)
+        return Noisy(built.plan, built.machines, built.sources, built.chance, built.batch_max)
+
+    def _deliver(self) -> bool:
+        waiting = sorted(link for link, queue in self.links.items() if queue)
+        if waiting and self.noises_left and self.chance.random() < 0.3:
+            self.noises_left -= 1
+            queue = self.links[self.chance.choice(waiting)]
+            if self.chance.random() < 0.5:
+                queue.append(queue[0])
+            queue.rotate(self.chance.randrange(len(queue)))
+        return Cluster._deliver(self)
