@@ -100,9 +100,6 @@ class Plan(msgspec.Struct, frozen=True):
     window_bytes: int = 64 << 20
     snapshot_every_ms: int = 1000
     flush_every_ms: int = 100
-    suspect_after_ms: int = 1000
-    backups: int = 0
-    """How many peers hold copies of each slice; 0: all of them."""
     span: int = 1 << 16
     seed: int = 0
     logging: LoggingLevel = "light"
@@ -111,6 +108,9 @@ class Plan(msgspec.Struct, frozen=True):
     libs: tuple[str, ...] = ()
     """Folders where CUSTOM modules are looked for, after ``base``."""
     warnings: tuple[str, ...] = ()
+    suspect_after_ms: int = 1000
+    backups: int = 0
+    """How many peers hold copies of each slice; 0: all of them."""
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

@@ -19,7 +19,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import structlog
@@ -27,10 +27,14 @@ import zmq
 
 from dadstorm import logs
 from dadstorm.core.line import END
-from dadstorm.core.messages import Attach, Peer, Safe, Tiles
+from dadstorm.core.keeper import SendCopy, SendSettle
+from dadstorm.core.messages import PCS, Beat, Peer, Tiles
+from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
-from dadstorm.core.replica import Action, ProtocolError, ReplicaMachine, Tell
-from dadstorm.errors import DadstormError, UserError
+from dadstorm.core.replica import Action, Give, Open, ProtocolError, ReplicaMachine
+from dadstorm.core.ring import Respawn
+from dadstorm.core.slice import Deliver, Tell
+from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
 from dadstorm.sinks import make_sink
@@ -38,7 +42,7 @@ from dadstorm.sinks.base import Sink
 from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.wire import control
-from dadstorm.wire.codec import Rubbish, decode_rows
+from dadstorm.wire.codec import Content, Rubbish, decode_rows, decode_table
 from dadstorm.wire.endpoint import Endpoint, Received, is_address
 
 STEP_ROWS_FIRST = 4096
@@ -47,6 +51,10 @@ STEP_MS_GOAL = 20.0
 """A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
 COMMIT_EVERY_MS = 50.0
 STATS_EVERY_MS = 200.0
+TICK_MS = 100.0
+"""How often a replica tells its neighbours that and where it is, and says again what may have been lost."""
+PEERS = get_args(PeerMessage)
+"""The kinds of message that the machine handles."""
 IDLE_MS = 100.0
 """The longest sleep with nothing to do."""
 POLL_SOURCE_MS = 1.0
@@ -72,6 +80,11 @@ class Assignment:
     """The host's private folder for socket files: short-lived, and short enough for their names."""
     lifeline: int | None
     shake: control.Shake
+    pcs: str
+    """Where the host's PCS listens."""
+    incarnation: int = 0
+    resume: control.Resume | None = None
+    """For a later incarnation: what the first one was told step by step."""
 
 
 class ReplicaProcess:
@@ -84,6 +97,8 @@ class ReplicaProcess:
         self._machine: ReplicaMachine | None = None
         self._readers: dict[int, Reader] = {}
         self._sinks: dict[int, Sink] = {}
+        self._unopened: list[Open] = []
+        """Sources that are opened when they are started."""
         self._asked: dict[int, int] = {}
         """Per slice of a sink: the newest cut whose commit was asked for."""
         self._directory: tuple[tuple[str, ...], ...] = ()
@@ -95,6 +110,7 @@ class ReplicaProcess:
         self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
         self._next_stats = 0.0
+        self._next_tick = 0.0
         self._held: deque[tuple[float, Received]] = deque()
         self._chance = random.Random(assignment.shake.seed * 1_000_003 + hash_peer(assignment.me))
 
@@ -106,7 +122,8 @@ class ReplicaProcess:
         linger_ms = 0
         try:
             address = self._endpoint.bind(self._assignment.bind)
-            self._endpoint.send(master, control.Hello(me.operator, me.replica, os.getpid(), address))
+            hello = control.Hello(me.operator, me.replica, os.getpid(), address, self._assignment.incarnation)
+            self._endpoint.send(master, hello)
             self._build()
             while not self._stopping:
                 self._turn()
@@ -138,10 +155,17 @@ class ReplicaProcess:
         return control.Failed(me.operator, me.replica, "defect", traceback.format_exc())
 
     def _build(self) -> None:
-        self._machine = ReplicaMachine(self._plan, self._assignment.me, lambda op: make_kernel(op, self._plan))
-        for index in self._machine.sinks:
-            self._sinks[index] = make_sink(self._operator, self._plan, say=self._say)
-            self._asked[index] = 0
+        assignment = self._assignment
+        self._machine = ReplicaMachine(
+            self._plan, assignment.me, lambda op: make_kernel(op, self._plan), assignment.incarnation
+        )
+        if assignment.resume is not None:
+            log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)
+            self._directory = assignment.resume.directory
+            self._draining = assignment.resume.draining
+            self._do(self._machine.begin(assignment.resume.living))
+            if assignment.resume.started:
+                self._start()
 
     def _say(self, text: str) -> None:
         self._endpoint.send(self._assignment.master, control.Said(self._assignment.me.operator, text))
@@ -159,12 +183,25 @@ class ReplicaProcess:
             raise LifelineClosed
         for item in self._shaken(received):
             self._on_message(machine, item)
-        if self._started:
+        if self._started and machine.resumed:
             self._work(machine)
             self._read(machine)
             self._commit(machine)
+        self._tick(machine)
         self._do(machine.announce())
         self._report(machine)
+
+    def _tick(self, machine: ReplicaMachine) -> None:
+        now = now_ms()
+        if now < self._next_tick or not self._directory:
+            return
+        self._next_tick = now + TICK_MS
+        self._do(machine.tick(now, lambda index, cut: self._readers[index].mark(cut)))
+        me = self._assignment.me
+        self._endpoint.send(self._assignment.pcs, Beat(me.operator, me.replica, self._assignment.incarnation))
+        if machine.superseded:
+            log.warning("superseded by a higher incarnation: stepping down")
+            self._stopping = True
 
     def _patience_ms(self, machine: ReplicaMachine) -> float:
         """How long to wait for messages: not at all while there is work."""
@@ -175,10 +212,10 @@ class ReplicaProcess:
         if machine.has_work():
             return 0
         patience = IDLE_MS
-        if any(machine.sinks[index].safe < machine.sinks[index].done for index in self._sinks):
+        if any(machine.sinks[index].committed < machine.sinks[index].done for index in self._sinks):
             patience = max(0.0, self._next_commit - now_ms())
         for index, reader in self._readers.items():
-            if machine.sources[index].room[0]:
+            if index in machine.sources and machine.sources[index].room[0]:
                 patience = min(patience, self._plan.flush_every_ms if reader.wake_fds() else self._source_patience_ms)
         return patience
 
@@ -200,7 +237,7 @@ class ReplicaProcess:
 
     def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
         message = received.message
-        if isinstance(message, Tiles | Attach | Safe):
+        if isinstance(message, PEERS):
             if not self._directory:
                 self._early.append(received)
                 return
@@ -208,7 +245,7 @@ class ReplicaProcess:
         elif isinstance(message, control.Directory):
             self._on_directory(machine, message)
         elif isinstance(message, control.Start):
-            self._start(machine)
+            self._start()
         elif isinstance(message, control.Drain):
             self._draining = True
             for reader in self._readers.values():
@@ -226,30 +263,51 @@ class ReplicaProcess:
         if not all(is_address(address) for replicas in message.addresses for address in replicas):
             self._endpoint.drop("a directory with addresses that are none")
             return
+        if self._directory:
+            return
         self._directory = message.addresses
-        self._do(machine.attach())
+        self._do(machine.begin())
         early, self._early = self._early, []
         for item in early:
             self._on_message(machine, item)
 
-    def _on_peer(self, machine: ReplicaMachine, message: Tiles | Attach | Safe, received: Received) -> None:
+    def _on_peer(self, machine: ReplicaMachine, message: PeerMessage, received: Received) -> None:
         try:
-            rows = None
-            if received.body is not None:
-                rows = decode_rows(received.body, self._plan.input_schema(self._operator))
-            actions = machine.handle(message, rows)
+            content: Content = None
+            if received.body is not None and isinstance(message, Tiles):
+                content = decode_rows(received.body, self._plan.input_schema(self._operator))
+            elif received.body is not None:
+                content = decode_table(received.body)
+            actions = machine.handle(message, content, now_ms())
         except (ProtocolError, Rubbish, IndexError) as error:
             self._endpoint.drop(str(error))
         else:
             self._do(actions)
 
-    def _start(self, machine: ReplicaMachine) -> None:
-        if self._started:
-            return
+    def _start(self) -> None:
         self._started = True
-        for index in machine.sources:
-            reader = make_reader(self._operator, self._plan, index, run_dir=self._assignment.folder, sockets=self._assignment.sockets)
-            self._readers[index] = reader
+        unopened, self._unopened = self._unopened, []
+        for action in unopened:
+            self._open(action)
+
+    def _open(self, action: Open) -> None:
+        """Resume the I/O of a slice; a source waits for its Start."""
+        if self._operator.kind == "sink":
+            mark = None if action.mark is None else dict(action.mark)
+            self._sinks[action.slice] = make_sink(self._operator, self._plan, mark=mark, cut=action.cut, say=self._say)
+            self._asked[action.slice] = action.cut
+        elif not self._started:
+            self._unopened.append(action)
+        else:
+            reader = self._readers[action.slice] = make_reader(
+                self._operator,
+                self._plan,
+                action.slice,
+                run_dir=self._assignment.folder,
+                sockets=self._assignment.sockets,
+                mark=None if action.mark is None else dict(action.mark),
+                cut=action.cut,
+            )
             if self._draining:
                 reader.drain()
 
@@ -281,7 +339,7 @@ class ReplicaProcess:
             batch_max = self._assignment.shake.batch_max
             before = source.done
             records = reader.read(min(rows_max, batch_max or STEP_ROWS_MAX), bytes_max)
-            self._do(source.records(records.rows, records.hi, records.dead))
+            self._do(source.records(records.rows, records.hi, records.dead, reader.mark))
             moved = moved or (source.done > before and len(records.rows) > 0)
         self._source_patience_ms = 0.0 if moved else POLL_SOURCE_MS
 
@@ -294,19 +352,36 @@ class ReplicaProcess:
                 sink.commit(done)
                 self._asked[index] = done
                 self._next_commit = now + COMMIT_EVERY_MS
-            machine.sinks[index].committed(sink.committed)
+            if sink.committed > machine.sinks[index].committed:
+                self._do(machine.sinks[index].commit(sink.committed, sink.mark()))
 
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
                 self._endpoint.send(self._address(action.to), action.message, action.rows)
-            elif isinstance(action, Tell):
+            elif isinstance(action, Tell | SendSettle):
                 self._endpoint.send(self._address(action.to), action.message)
-            elif len(action.rows):
-                self._sinks[action.slice].write(action.rows)
+            elif isinstance(action, SendCopy | Give):
+                self._endpoint.send(self._address(action.to), action.message, action.table)
+            elif isinstance(action, Deliver):
+                if len(action.rows):
+                    self._sinks[action.slice].write(action.rows)
+            elif isinstance(action, Open):
+                self._open(action)
+            elif isinstance(action, Respawn):
+                me = self._assignment.me
+                log.info("leading a recovery", replica=action.replica, incarnation=action.incarnation)
+                request = control.Respawn(me.operator, action.replica, action.incarnation)
+                self._endpoint.send(self._assignment.pcs, request)
+            else:
+                raise RunFailed(
+                    f"the state of operator {self._plan.operators[action.operator].name}, slice {action.slice}, is lost: "
+                    f"all its copies are gone. It would have to start again at {action.wanted}, but its input below "
+                    f"{action.kept} has been let go. Run the topology again; more replicas hold more copies."
+                )
 
     def _address(self, peer: Peer) -> str:
-        return self._directory[peer.operator][peer.replica]
+        return self._assignment.pcs if peer.replica == PCS else self._directory[peer.operator][peer.replica]
 
     def _report(self, machine: ReplicaMachine) -> None:
         me, now = self._assignment.me, now_ms()

@@ -52,6 +52,9 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
     folder: str
     sockets: str
     shake: control.Shake
+    pcs: str
+    incarnation: int
+    resume: control.Resume | None
 
 
 class Forked(msgspec.Struct, tag="forked", frozen=True):
@@ -191,6 +194,9 @@ class Zygote:
                 sockets=request.sockets,
                 lifeline=self._lifeline,
                 shake=request.shake,
+                pcs=request.pcs,
+                incarnation=request.incarnation,
+                resume=request.resume,
             )
             status = replica.main(assignment)
         finally:

@@ -92,6 +92,7 @@ class Deployment:
             for index, operator in enumerate(self.plan.operators)
         )
         self.tell_all(control.Directory(addresses))
+        self.endpoint.send(self.pcs, control.Directory(addresses))
 
     def _start_order(self) -> list[Peer]:
         """Everybody, in the order in which they are spawned and told things: the plan's, unless it is shaken."""
@@ -107,11 +108,13 @@ class Deployment:
 
     def start(self) -> None:
         log.info("start")
+        self.endpoint.send(self.pcs, control.Start())
         self.tell_all(control.Start())
 
     def drain(self) -> None:
         """Ask the sources to end their streams; everything that is under way comes out."""
         log.info("drain")
+        self.endpoint.send(self.pcs, control.Drain())
         self.tell_all(control.Drain())
 
     def listen(self, timeout_ms: float) -> None:
@@ -167,6 +170,7 @@ class Deployment:
             self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
         elif isinstance(message, control.Hello):
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
+            replica.finished = False
             log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
         elif isinstance(message, control.Stats):
             replica.stats = message
@@ -189,6 +193,10 @@ class Deployment:
             return
         replica.alive = False
         if self._ending:
+            return
+        if message.recovers:
+            replica.finished = False
+            log.warning("replica died, it is being recovered", replica=self.name(peer), status=message.status)
             return
         if message.status == 1:
             replica.silent_since = time.monotonic()

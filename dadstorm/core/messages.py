@@ -68,6 +68,17 @@ class Attach(msgspec.Struct, tag="attach", frozen=True):
     wants: tuple[Want, ...]
 
 
+class Gone(msgspec.Struct, tag="gone", frozen=True):
+    """A producer's answer to an Attach from below ``floor``: what is below it cannot be had any more."""
+
+    producer: int
+    producer_slice: int
+    consumer: int
+    input: int
+    slice: int
+    floor: int
+
+
 class Safe(msgspec.Struct, tag="safe", frozen=True):
     """The safe cuts of a consumer's slices: ``(slice, cut)``. A producer may forget what all consumers are safe of."""
 
@@ -155,4 +166,4 @@ class Down(msgspec.Struct, tag="down", frozen=True):
     incarnation: int
 
 
-Message = Tiles | Done | Attach | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down
+Message = Tiles | Done | Attach | Gone | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down

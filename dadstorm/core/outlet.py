@@ -32,14 +32,6 @@ class Send:
     rows: Rows
 
 
-class Forgotten(Exception):
-    """A consumer slice asks for tiles below what it was safe of: every copy of its state has been lost."""
-
-    def __init__(self, consumer: int, slice_index: int, lo: int, safe: int) -> None:
-        super().__init__(consumer, slice_index, lo, safe)
-        self.consumer, self.slice, self.lo, self.safe = consumer, slice_index, lo, safe
-
-
 @dataclass(frozen=True, slots=True)
 class Emission:
     """Everything one slice emits towards one consumer for ``[lo, hi)``, grouped by consumer slice."""
@@ -73,6 +65,8 @@ class Outlet:
         self._homes: list[int | None] = [None] * router.slices
         self._incarnations = [-1] * router.slices
         self._done = cut
+        self.floor = cut
+        """Nothing below can be sent again: it has been forgotten, or was before this incarnation's time."""
         self._wanted = [START] * router.slices
         self._safe = [START] * router.slices
         self.safe = START
@@ -102,8 +96,6 @@ class Outlet:
         for slice_index, lo in wants:
             if incarnation < self._incarnations[slice_index]:
                 continue
-            if incarnation > self._incarnations[slice_index] and lo < self._safe[slice_index]:
-                raise Forgotten(self.consumer, slice_index, lo, self._safe[slice_index])
             self._incarnations[slice_index] = incarnation
             self._homes[slice_index] = replica
             self._wanted[slice_index] = lo
@@ -125,7 +117,7 @@ class Outlet:
             self._safe[slice_index] = max(self._safe[slice_index], cut)
         self.safe = min(self._safe)
         while self._kept and self._kept[0].hi <= self.safe:
-            self._kept.popleft()
+            self.floor = self._kept.popleft().hi
 
     def _send(self, emission: Emission, slices: list[int]) -> Iterator[Send]:
         """One message for every run of neighbouring slices that live at the same replica."""

@@ -32,6 +32,7 @@ from dadstorm.core.messages import (
     Done,
     Down,
     Found,
+    Gone,
     Held,
     Here,
     Message,
@@ -42,7 +43,7 @@ from dadstorm.core.messages import (
     Tiles,
     Want,
 )
-from dadstorm.core.outlet import Forgotten, Outlet, Send
+from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
 from dadstorm.core.slice import Deliver, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
@@ -133,7 +134,7 @@ class ReplicaMachine:
 
     def begin(self, living: Mapping[int, int] | None = None) -> Iterator[Action]:
         """Begin to live: at the start of the line, or, as a later incarnation, where the copies at ``living`` say."""
-        if self.incarnation and self._keeps and self._hosted:
+        if self.incarnation and self._hosted and (self._keeps or self.operator.kind in ("source", "sink")):
             self.ring.learn(dict(living or {}))
             asked = self.ring.living if len(self.operator.replicas) > 1 else [PCS]
             self._seeking = {replica: set(self._hosted) for replica in asked}
@@ -215,6 +216,8 @@ class ReplicaMachine:
             return self._attached(message) if self.resumed else iter(())
         if isinstance(message, Safe):
             return self._consumers_safe(message) if self.resumed else iter(())
+        if isinstance(message, Gone):
+            return self._gone(message) if self.resumed else iter(())
         if isinstance(message, Done):
             return self._producer_done(message) if self.resumed else iter(())
         if isinstance(message, Copy | Settle | Seek):
@@ -238,7 +241,7 @@ class ReplicaMachine:
             raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
         return self._take(message, body, producer)
 
-    def _check_producer(self, message: Tiles | Done) -> Operator:
+    def _check_producer(self, message: Tiles | Done | Gone) -> Operator:
         if message.consumer != self.me.operator or not 0 <= message.input < len(self.operator.inputs):
             raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
         producer = self.plan[self.operator.inputs[message.input].operator]
@@ -318,15 +321,29 @@ class ReplicaMachine:
         by_slice: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for want in wants:
             by_slice[want.producer_slice].append((want.consumer_slice, want.lo))
-        outlets = [(self._outlet(index, message.consumer, message.input), found) for index, found in by_slice.items()]
+        outlets = [(i, self._outlet(i, message.consumer, message.input), found) for i, found in by_slice.items()]
         return self._send_again(message, outlets)
 
-    def _send_again(self, message: Attach, outlets: list[tuple[Outlet, list[tuple[int, int]]]]) -> Iterator[Action]:
-        for outlet, found in outlets:
-            try:
-                yield from outlet.attach(message.replica, message.incarnation, found)
-            except Forgotten as lost:
-                yield Lost(lost.consumer, lost.slice, lost.lo, lost.safe)
+    def _send_again(
+        self, message: Attach, outlets: list[tuple[int, Outlet, list[tuple[int, int]]]]
+    ) -> Iterator[Action]:
+        to = Peer(message.consumer, message.replica)
+        for index, outlet, found in outlets:
+            for consumer_slice, lo in found:
+                if self._keeps and lo < outlet.floor:
+                    gone = Gone(self.me.operator, index, message.consumer, message.input, consumer_slice, outlet.floor)
+                    yield Tell(to, gone)
+            yield from outlet.attach(message.replica, message.incarnation, found)
+
+    def _gone(self, message: Gone) -> Iterator[Action]:
+        """A producer cannot give us what we asked for. If we still need it, our state is older than what was told to be
+        safe: every newer copy has been lost. (If not, the answer is to an old question.)"""
+        self._check_producer(message)
+        consumer = self.consumers.get(message.slice)
+        if consumer is not None:
+            hi = consumer.merger.inlets[message.input, message.producer_slice].hi
+            if hi < message.floor:
+                yield Lost(self.me.operator, message.slice, hi, message.floor)
 
     def _consumers_safe(self, message: Safe) -> Iterator[Action]:
         self._check_consumer(message.consumer, [s for s, _ in message.cuts], [cut for _, cut in message.cuts])
@@ -386,6 +403,7 @@ class ReplicaMachine:
             news = self.ring.heard(message.replica, message.incarnation, now_ms)
         if news:
             yield from self._ring_changed()
+            yield from self.ring.respawns(now_ms, self._vouches)
 
     def _ring_changed(self) -> Iterator[Action]:
         if self.resumed:
@@ -399,10 +417,9 @@ class ReplicaMachine:
 
     def tick(self, now_ms: float, mark_at: Callable[[int, int], Mark]) -> Iterator[Action]:
         """Time passes: say again what may have been lost, look after the ring, adapt the strides."""
-        changed, respawns = self.ring.tick(now_ms, self._vouches)
-        if changed:
+        if self.ring.suspect(now_ms):
             yield from self._ring_changed()
-        yield from respawns
+        yield from self.ring.respawns(now_ms, self._vouches)
         for replica in range(len(self.operator.replicas)):
             if replica != self.me.replica:
                 yield Tell(Peer(self.me.operator, replica), Beat(self.me.operator, self.me.replica, self.incarnation))

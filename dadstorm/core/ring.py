@@ -47,6 +47,7 @@ class Ring:
     def __init__(self, me: int, size: int, suspect_after_ms: float) -> None:
         self._me = me
         self._suspect_after_ms = suspect_after_ms
+        self._looked_ms = 0.0
         self._members = {replica: _Member() for replica in range(size) if replica != me}
 
     @property
@@ -105,9 +106,13 @@ class Ring:
         member.lost_ms = member.asked_ms = None
         return True
 
-    def tick(self, now_ms: float, vouch: Callable[[int], bool]) -> tuple[bool, list[Respawn]]:
-        """Whether somebody is newly suspected, and whom we have to bring back now. ``vouch`` tells whether we hold copies
-        of all slices of a replica."""
+    def suspect(self, now_ms: float) -> bool:
+        """Time passes: whether somebody is newly suspected. Who has not looked for long (frozen, or busy) cannot tell
+        others' silence from its own and begins to listen anew."""
+        if now_ms - self._looked_ms > self._suspect_after_ms / 2:
+            for member in self._members.values():
+                member.heard_ms = now_ms
+        self._looked_ms = now_ms
         changed = False
         for member in self._members.values():
             if member.heard_ms is None:
@@ -115,6 +120,10 @@ class Ring:
             if member.health is Health.ALIVE and now_ms - member.heard_ms > self._suspect_after_ms:
                 member.health = Health.SUSPECTED
                 changed = True
+        return changed
+
+    def respawns(self, now_ms: float, vouch: Callable[[int], bool]) -> list[Respawn]:
+        """Whom we have to bring back now; ``vouch`` tells whether we hold copies of all slices of a replica."""
         respawns = []
         for replica, member in self._members.items():
             if member.health is Health.ALIVE:
@@ -127,7 +136,7 @@ class Ring:
             if waited and not asked and (member.health is Health.DOWN or vouch(replica)):
                 member.asked_ms = now_ms
                 respawns.append(Respawn(replica, member.incarnation + 1))
-        return changed, respawns
+        return respawns
 
     def _distance(self, lost: int) -> int:
         """How many living replicas further along the ring than a lost one we are; 1: we are the next."""

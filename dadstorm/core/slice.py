@@ -24,7 +24,7 @@ from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
 from dadstorm.core.keeper import Keeper, KeeperAction
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
-from dadstorm.core.messages import Attach, Beat, Done, Found, Held, Here, Peer, Safe, Seek
+from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.rows import Rows
 from dadstorm.core.stride import Stride
@@ -41,7 +41,7 @@ class Tell:
     """An action: give this message, which has no body, to a replica."""
 
     to: Peer
-    message: Attach | Safe | Done | Here | Held | Seek | Found | Beat
+    message: Attach | Gone | Safe | Done | Here | Held | Seek | Found | Beat
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,10 @@ class Wiring:
         ]
 
     def _keeper(self, slice_index: int, base: Delta) -> Keeper | None:
-        return None if self._at_most_once else Keeper(self._me, slice_index, self._incarnation, Vault(base))
+        """Sources and sinks always know where they stand; state is kept unless it may be lost."""
+        if self._at_most_once and self._operator.kind not in ("source", "sink"):
+            return None
+        return Keeper(self._me, slice_index, self._incarnation, Vault(base))
 
     def _stride(self) -> Stride:
         """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach."""

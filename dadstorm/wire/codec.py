@@ -2,7 +2,8 @@
 
 Two frames at most. The first: magic and version, the token of the run, a checksum over what follows, and the
 message as msgpack. The second, only for tiles that have rows: those rows as one Arrow record batch (seq, sub, the
-fields), without its schema, which both sides know from the plan. Decoding the rows copies nothing.
+fields), without its schema, which both sides know from the plan. Decoding the rows copies nothing. Snapshots have a
+table for a second frame: an Arrow stream, with its schema.
 
 ``decode`` accepts exactly what ``encode`` makes and raises ``Rubbish`` for everything else, whatever the bytes are:
 the checksum keeps damaged Arrow data from being looked at, msgspec checks every field's type. Rows whose checksum is
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TypeAlias, Union
 
 import msgspec
 import numpy as np
@@ -35,15 +37,19 @@ _STRING = pa.string()
 Frame = bytes | memoryview
 
 
+Content: TypeAlias = Union[Rows, "pa.RecordBatch", None]
+"""What may follow a message: the rows of tiles, the table of a snapshot."""
+
+
 class Rubbish(Exception):
     """Bytes that are not a message of this run."""
 
 
-def encode(token: bytes, message: Message, rows: Rows | None = None) -> list[Frame]:
+def encode(token: bytes, message: Message, content: Content = None) -> list[Frame]:
     payload = _encoder.encode(message)
-    if rows is None or not len(rows):
+    if content is None or (isinstance(content, Rows) and not len(content)):
         return [_HEAD.pack(MAGIC, token, xxhash.xxh3_64_intdigest(payload)) + payload]
-    body = memoryview(_batch(rows).serialize())
+    body = memoryview(_batch(content).serialize() if isinstance(content, Rows) else encode_table(content))
     digest = xxhash.xxh3_64(payload)
     digest.update(body)
     return [_HEAD.pack(MAGIC, token, digest.intdigest()) + payload, body]
@@ -89,6 +95,25 @@ def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
         raise Rubbish("rows with strings that overlap")
     data = pa.RecordBatch.from_arrays(batch.columns[2:], schema=schema)
     return Rows(batch.column(0).to_numpy(), batch.column(1).to_numpy(), data)
+
+
+def encode_table(table: pa.RecordBatch) -> pa.Buffer:
+    """A table with its schema: how snapshots travel."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_batch(table)
+    return sink.getvalue()
+
+
+def decode_table(body: Frame) -> pa.RecordBatch:
+    """The table of a snapshot; fully checked, for there are few of them and they must be right."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(bytes(body))) as reader:
+            table = reader.read_next_batch()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+        raise Rubbish(f"a table that cannot be read: {error}") from None
+    return table
 
 
 def _offsets_fall(column: pa.Array) -> bool:

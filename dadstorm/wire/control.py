@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from dadstorm.core.messages import Attach, Safe, Tiles
+from dadstorm.core import messages
 
 
 class Spawn(msgspec.Struct, tag="spawn", frozen=True):
@@ -39,6 +39,24 @@ class Shake(msgspec.Struct, frozen=True):
     order: bool = False
 
 
+class Respawn(msgspec.Struct, tag="respawn", frozen=True):
+    """Leader of a ring → PCS: start this replica again, in this incarnation."""
+
+    operator: int
+    replica: int
+    incarnation: int
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """What a later incarnation is told when it starts."""
+
+    living: dict[int, int]
+    """The other replicas of the ring that are not known to be dead, with their incarnations."""
+    directory: tuple[tuple[str, ...], ...]
+    started: bool
+    draining: bool
+
+
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
     """PCS → PuppetMaster: the replica has this process."""
 
@@ -56,12 +74,14 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class Died(msgspec.Struct, tag="died", frozen=True):
-    """PCS → PuppetMaster: the process ended; ``status`` is its exit code, negative for a signal."""
+    """PCS → PuppetMaster: the process ended; ``status`` is its exit code, negative for a signal. ``recovers``: a new
+    incarnation will be started."""
 
     operator: int
     replica: int
     pid: int
     status: int
+    recovers: bool = False
 
 
 class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
@@ -75,6 +95,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     replica: int
     pid: int
     address: str
+    incarnation: int = 0
 
 
 class Directory(msgspec.Struct, tag="directory", frozen=True):
@@ -134,10 +155,9 @@ class Said(msgspec.Struct, tag="said", frozen=True):
 
 
 Message = (
-    Tiles
-    | Attach
-    | Safe
+    messages.Message
     | Spawn
+    | Respawn
     | Spawned
     | Refused
     | Died

@@ -18,12 +18,14 @@ import structlog
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from dadstorm.core.rows import Rows
-from dadstorm.wire.codec import Frame, Rubbish, decode, encode
+from dadstorm.wire.codec import Content, Frame, Rubbish, decode, encode
 from dadstorm.wire.control import Message
 
 MESSAGE_BYTES_MAX = 1 << 30
 """Nothing legitimate is larger: tiles are cut at 32 MiB unless one record alone makes more. More is refused unread."""
+
+RECONNECT_MS = 5
+"""How soon to try again to reach somebody who died: the new incarnation is there in milliseconds."""
 
 RECEIVE_MAX = 256
 """Messages taken in one go, so that a flood of them does not keep a replica from working."""
@@ -66,6 +68,8 @@ class Endpoint:
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 20 * RECONNECT_MS)
         return socket
 
     def bind(self, address: str) -> str:
@@ -73,8 +77,8 @@ class Endpoint:
         self._inbox.bind(address)
         return self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def send(self, address: str, message: Message, rows: Rows | None = None) -> None:
-        self._outbox(address).send_multipart(encode(self._token, message, rows), copy=False)
+    def send(self, address: str, message: Message, content: Content = None) -> None:
+        self._outbox(address).send_multipart(encode(self._token, message, content), copy=False)
 
     def reply(self, reply_to: bytes, message: Message) -> None:
         """Answer on the connection that a message came by; to someone who has gone, nothing happens."""
