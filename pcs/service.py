@@ -256,7 +256,7 @@ class Service:
         child.pid, child.alive = None, False
         short = time.monotonic() - child.born < SHORT_LIFE_S
         child.short_lives = child.short_lives + 1 if short else 0
-        child.over = report.status in (0, FAILED_STATUS) or not self._directory
+        child.over = report.status in (0, FAILED_STATUS)
         self._tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
         if not child.over and child.short_lives >= SHORT_LIVES_MAX:
             child.over = True
@@ -279,7 +279,10 @@ class Service:
                 self._spread_the_news(peer, child)
 
     def _spread_the_news(self, peer: Peer, child: Child) -> None:
-        """Tell the ring who is down; if nobody is left in it, act."""
+        """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""
+        if not self._directory:
+            self._fork(peer, child, None)
+            return
         others = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
         living = [other for other in others if other not in self._children or self._children[other].alive]
         for other in living:

@@ -71,6 +71,8 @@ class Deployment:
     """Whether the PCS is there, as far as the front end can know."""
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _ending: bool = False
+    _started: bool = False
+    _directory: control.Directory | None = None
 
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
@@ -91,8 +93,16 @@ class Deployment:
             tuple(self.replicas[Peer(index, number)].address or "" for number in range(len(operator.replicas)))
             for index, operator in enumerate(self.plan.operators)
         )
-        self.tell_all(control.Directory(addresses))
-        self.endpoint.send(self.pcs, control.Directory(addresses))
+        self._directory = control.Directory(addresses)
+        self.endpoint.send(self.pcs, self._directory)
+        self.tell_all(self._directory)
+
+    def _introduce(self, address: str) -> None:
+        """Tell a replica that comes late (the first one died while it was being set up) what the others were told."""
+        if self._directory is not None:
+            self.endpoint.send(address, self._directory)
+            if self._started:
+                self.endpoint.send(address, control.Start())
 
     def _start_order(self) -> list[Peer]:
         """Everybody, in the order in which they are spawned and told things: the plan's, unless it is shaken."""
@@ -108,6 +118,7 @@ class Deployment:
 
     def start(self) -> None:
         log.info("start")
+        self._started = True
         self.endpoint.send(self.pcs, control.Start())
         self.tell_all(control.Start())
 
@@ -171,6 +182,7 @@ class Deployment:
         elif isinstance(message, control.Hello):
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
             replica.finished = False
+            self._introduce(message.address)
             log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
         elif isinstance(message, control.Stats):
             replica.stats = message
