@@ -11,6 +11,7 @@ from dadstorm.topology.report import Origin, Place
 
 _WORD = re.compile(r"[A-Za-z_][\w./-]*\Z")
 _PLAIN_VALUE = re.compile(r"[A-Za-z][\w./@-]*\Z")
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off")
 
 
@@ -32,9 +33,12 @@ class Page:
 
 def scalar(text: str) -> str:
     """A text as YAML has it: as it is if it can only be a word, else in quotes."""
-    word = _WORD.match(text) and text.lower() not in _YAML_WORDS
-    # JSON's strings are YAML's, but for a few characters that YAML wants escaped.
-    return text if word else json.dumps(text)
+    return text if _WORD.match(text) and text.lower() not in _YAML_WORDS else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """A text in double quotes. JSON's strings are YAML's, but for what YAML takes for line ends or no text at all."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def flow(texts: list[str]) -> str:
@@ -101,4 +105,4 @@ def _condition(operator: OldOperator, given: Stream) -> str:
     if _PLAIN_VALUE.match(spec.value) and not given.number:
         # A value that is no number is always compared as text.
         return f'{field} {spec.op} "{spec.value}"'
-    return f"{{field: {field}, op: {json.dumps(spec.op)}, value: {json.dumps(spec.value)}, compare: loose}}"
+    return f"{{field: {field}, op: {quoted(spec.op)}, value: {quoted(spec.value)}, compare: loose}}"
