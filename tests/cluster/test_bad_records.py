@@ -162,6 +162,15 @@ def exits(n, name):
         sys.exit("enough")
     return n, name
 
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+def speechless(n, name):
+    if n == 7:
+        raise Speechless
+    return n, name
+
 def every(n, name):
     """All of these, each for another tuple."""
     if n == 1: return check(7), name
@@ -221,6 +230,7 @@ FAULTS = {
     "type": ("output field \"n\" is 'seven' (str)", "expected an int or None"),
     "many": ("more than 4 outputs for one tuple", "raise max_outputs"),
     "exits": ("SystemExit: enough", "functions.py:24 in exits: sys.exit"),
+    "speechless": ("Speechless: (its message cannot be shown", "in speechless: raise Speechless"),
 }
 
 
