@@ -47,7 +47,7 @@ def flow(texts: list[str]) -> str:
 
 
 def write_source(page: Page, name: str, files: tuple[str, ...], width: int, place: Place) -> None:
-    page.add(f"  {name}:", place)
+    page.add(f"  {scalar(name)}:", place)
     page.add(f"    csv: {flow([scalar(file) for file in files])}", place)
     page.add(f"    fields: {width}", place)
     page.add('    comment: "%"', place)
@@ -56,8 +56,8 @@ def write_source(page: Page, name: str, files: tuple[str, ...], width: int, plac
 def write_operator(page: Page, operator: OldOperator, reads: list[str], given: Stream, made: Stream) -> None:
     """An operator that reads streams like ``given`` and makes one like ``made``."""
     spec = operator.spec
-    page.add(f"  {operator.name}:", operator.place)
-    page.add(f"    input: {flow(reads)}", operator.input_place)
+    page.add(f"  {scalar(operator.name)}:", operator.place)
+    page.add(f"    input: {flow([scalar(name) for name in reads])}", operator.input_place)
     if spec.kind == "FILTER":
         page.add(f"    filter: {_condition(operator, given)}", spec.place)
     elif spec.kind == "UNIQ":
@@ -68,6 +68,8 @@ def write_operator(page: Page, operator: OldOperator, reads: list[str], given: S
         page.add(f"    fields: {made.width}", spec.place)
     else:
         page.add(f"    {spec.kind.lower()}:", spec.place)
+    if spec.kind == "COUNT" and not made.number:
+        page.add(f"    fields: {made.width}", spec.place)
     page.add(f"    replicas: {operator.replicas}", operator.replicas_place)
     if operator.routing and operator.stateful:
         page.add(f"    # routing {operator.routing}: its state decides", operator.routing.place)
@@ -79,11 +81,6 @@ def write_operator(page: Page, operator: OldOperator, reads: list[str], given: S
     if operator.addresses:
         written = flow(["auto" if one is None else str(one) for one in operator.addresses])
         page.add(f"    address: {written}", operator.address_place)
-
-
-def write_texts(page: Page, name: str, count: OldOperator, width: int) -> None:
-    """COUNT's numbers as texts, for operators that read others as well."""
-    page.add(f"  {name}: {{input: {count.name}, dup: , fields: {width}}}", count.place)
 
 
 def write_script(page: Page, commands: list[tuple[str, int]]) -> None:

@@ -22,7 +22,8 @@ from tests.unit.legacy_kit import LEGACY, outcome, outputs, saved, told
 
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT.parent / "shared" / "legacy"
-SECONDS_MAX = 2.0
+SECONDS_MAX = 10.0
+"""Far more than any takes; the tests share the machine."""
 
 
 def expectations() -> dict[str, list[str]]:

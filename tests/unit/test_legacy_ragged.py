@@ -188,10 +188,9 @@ ragged: true
 sources:
   s: {csv: data.csv, fields: 3, comment: "%"}
 operators:
-  n: {input: s, count: }
-  t: {input: n, dup: , fields: 3}
-  u: {input: [s, t], uniq: 2}
-  o: {input: [s, t], dup: }
+  n: {input: s, count: , fields: 3}
+  u: {input: [s, n], uniq: 2}
+  o: {input: [s, n], dup: }
 """
 
 
@@ -208,8 +207,8 @@ def test_a_ragged_topology_from_end_to_end(tmp_path: Path) -> None:
     [
         ("ragged: maybe", 'ragged: found "maybe"; expected true or false'),
         ("s: {csv: data.csv, header: true, fields: 3}", "header: a ragged topology finds fields by position"),
-        ("t: {input: n, dup: , fields: [a:float, b, c]}", '"a" is a float; expected int or string'),
-        ("t: {input: s, dup: , fields: 2}", "fields: found 2 fields; the tuples have 3"),
+        ("n: {input: s, count: , fields: [a:float, b, c]}", '"a" is a float; expected int or string'),
+        ("n: {input: s, count: 1, fields: n}", "fields: found 1 fields; expected 2: (f1, count:int)"),
         ("o: {input: s, filter: {field: 1, op: in, value: x, compare: loose}}", "not with in"),
         ("o: {input: s, filter: {field: 1, op: '=', value: x, compare: los}}", 'expected loose; did you mean "loose"?'),
         ("o: {input: s, dup: , address: autos}", "expected an address such as tcp://10.0.0.1:11000, or auto"),
