@@ -62,8 +62,11 @@ def load(reference: str, folders: Sequence[str]) -> object:
 
 def describe(error: BaseException) -> str:
     """An exception as one deterministic text: its type and message, memory addresses blanked out."""
-    text = _ADDRESS.sub("0x…", str(error))
     name = type(error).__name__
+    try:
+        text = _ADDRESS.sub("0x…", str(error))
+    except Exception as another:  # The message of a user's exception is the user's code too.
+        text = f"(its message cannot be shown: {type(another).__name__})"
     return f"{name}: {text}" if text else name
 
 

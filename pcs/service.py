@@ -178,7 +178,7 @@ class Service:
             raise UserError(f"this PCS already runs {REPLICAS_MAX} replicas, the most it may")
         if Peer(request.operator, request.replica) in self._children:
             raise UserError("it is running already")
-        if not os.access(request.folder, os.W_OK | os.X_OK) or "\0" in request.folder:
+        if "\0" in request.folder or not os.access(request.folder, os.W_OK | os.X_OK):
             raise UserError(f"the folder {request.folder!r} for its log cannot be written")
         try:
             plan = msgspec.msgpack.decode(request.plan, type=Plan)

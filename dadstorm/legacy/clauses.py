@@ -93,7 +93,7 @@ def operator(text: OperatorText, report: Report) -> OldOperator:
     name, clauses = text.name, text.clauses
     what = f'operator "{name.text}"'
     if not NAME.match(name.text):
-        report.mistake(name.place, f"{what}: expected a name of letters, digits, _ and -, no digit first: rename it")
+        report.mistake(name.place, f"{what}: expected a name of letters, digits, _ and -, no - first: rename it")
     for keyword, example in (("input_ops", "input_ops SOURCE, ..."), ("operator_spec", "operator_spec COUNT")):
         if keyword not in clauses and text.whole:
             cure = f"expected such as  {example}  (if this line is a comment, put % in front)"

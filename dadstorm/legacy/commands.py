@@ -175,7 +175,8 @@ class _Arguments:
         """A process by its address, as the course's text has it."""
         one = address(text, self._line.place)
         if one is None or ("://" not in text and not self._is_bound(one)):
-            self._wrong(f'found "{text}"; expected {FORMS[self._name]}, or the address of a replica, tcp://HOST:PORT/op')
+            expected = f"expected {FORMS[self._name]}, or the address of a replica, tcp://HOST:PORT/op"
+            self._wrong(f'found "{text}"; {expected}')
             return None
         if self._known is None:
             return [str(one)]

@@ -18,7 +18,7 @@ from dadstorm.legacy.inputs import Inputs, Reads
 from dadstorm.legacy.reading import Line, lines_of
 from dadstorm.legacy.statements import Piece, is_command, statements
 from dadstorm.legacy.widths import Longest, Widths, longest
-from dadstorm.legacy.writing import Page, write_operator, write_script, write_source, write_texts
+from dadstorm.legacy.writing import Page, write_operator, write_script, write_source
 from dadstorm.plan import Plan
 from dadstorm.topology.fields import FIELDS_MAX
 from dadstorm.topology.report import Origin, Place, Report, listed, nearest
@@ -158,14 +158,9 @@ def _write(
         write_source(page, name, files, widths.stream(name).width, place)
     page.add("", top)
     page.add("operators:", top)
-    taken = {name.lower() for name in [*sources.values(), *streams]}
-    texts = {name: _free(f"{name}_text", taken) for name in streams if name in widths.texts}
     for one in operators:
         given = streams[one.name]
-        names = [texts.get(name, name) for name in given]
-        write_operator(page, one, names, widths.stream(given[0]), widths.stream(one.name))
-        if one.name in texts:
-            write_texts(page, texts[one.name], one, widths.stream(one.name).width)
+        write_operator(page, one, list(given), widths.stream(given[0]), widths.stream(one.name))
     return page
 
 
@@ -177,7 +172,7 @@ def _source_names(operators: list[OldOperator], reads: dict[str, Reads]) -> dict
         if one.files and one.files not in names:
             stem = os.path.basename(one.files[0]).partition(".")[0]
             clean = re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_-")
-            wanted = clean if len(one.files) == 1 and re.match(r"[A-Za-z_]", clean) else f"{name}_files"
+            wanted = clean if clean and len(one.files) == 1 else f"{name}_files"
             names[one.files] = _free(wanted, taken)
     return names
 

@@ -133,13 +133,13 @@ def _operator(passage: Passage, report: Report) -> OperatorText:
     assert head, "lines are not blank"
     name = passage.piece(head.start(1), head.end())
     marks = list(_clauses(passage, head.end()))
-    before = passage.piece(head.end(), marks[0][1]) if marks else passage.piece(head.end(), len(passage.text))
+    starts = [start for _, start, _ in marks] + [len(passage.text)]
+    before = passage.piece(head.end(), starts[0])
     if before.text:
         expected = "expected NAME input_ops SOURCES rep_fact N routing POLICY address URLS operator_spec SPEC"
         report.mistake(before.place, f'operator "{name.text}": found "{before.text}" before its clauses; {expected}')
     clauses: dict[str, Piece] = {}
-    ends = [start for _, start, _ in marks[1:]] + [len(passage.text)]
-    for (keyword, start, stop), end in zip(marks, ends, strict=True):
+    for (keyword, start, stop), end in zip(marks, starts[1:], strict=True):
         if keyword in clauses:
             report.mistake(passage.place(start), f'operator "{name.text}": {keyword} is given twice; remove one')
         else:

@@ -5,8 +5,8 @@ every stream needs a width that its longest tuple fits. A file's is that of its 
 it declares, or else so many that it hardly matters; and a field that somebody asks for must be there to be missed.
 
 Streams that meet at an operator have to agree, and FILTER, UNIQ and DUP pass on what they get: such streams form one
-*bundle*, as wide as its widest. COUNT makes one number. Where it meets others, or is asked for more fields, it has to
-be turned into texts of their width first (``texts``).
+*bundle*, as wide as its widest. COUNT makes one number; where it meets others, or is asked for more fields, it
+makes texts like theirs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stream:
 
     width: int
     number: bool = False
-    """It is COUNT's: one field, a number."""
+    """It is COUNT's and nobody else's: one field, a number."""
 
 
 class Widths:
@@ -68,8 +68,6 @@ class Widths:
         made = {self._find(name) for name in [*sources, *customs]}
         numbers = {self._find(name) for name in counts}
         self._numbers = {leader for leader in numbers - made if self._width[leader] == 1}
-        self.texts = {name for name in counts if self._find(name) not in self._numbers}
-        """The COUNTs whose numbers have to become texts before others read them."""
 
     def stream(self, name: str) -> Stream:
         """What the consumers of a source or operator get."""

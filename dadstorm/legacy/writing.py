@@ -11,6 +11,7 @@ from dadstorm.topology.report import Origin, Place
 
 _WORD = re.compile(r"[A-Za-z_][\w./-]*\Z")
 _PLAIN_VALUE = re.compile(r"[A-Za-z][\w./@-]*\Z")
+_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off")
 
 
@@ -32,9 +33,12 @@ class Page:
 
 def scalar(text: str) -> str:
     """A text as YAML has it: as it is if it can only be a word, else in quotes."""
-    word = _WORD.match(text) and text.lower() not in _YAML_WORDS
-    # JSON's strings are YAML's, but for a few characters that YAML wants escaped.
-    return text if word else json.dumps(text)
+    return text if _WORD.match(text) and text.lower() not in _YAML_WORDS else quoted(text)
+
+
+def quoted(text: str) -> str:
+    """A text in double quotes. JSON's strings are YAML's, but for what YAML takes for line ends or no text at all."""
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def flow(texts: list[str]) -> str:
@@ -43,7 +47,7 @@ def flow(texts: list[str]) -> str:
 
 
 def write_source(page: Page, name: str, files: tuple[str, ...], width: int, place: Place) -> None:
-    page.add(f"  {name}:", place)
+    page.add(f"  {scalar(name)}:", place)
     page.add(f"    csv: {flow([scalar(file) for file in files])}", place)
     page.add(f"    fields: {width}", place)
     page.add('    comment: "%"', place)
@@ -52,8 +56,8 @@ def write_source(page: Page, name: str, files: tuple[str, ...], width: int, plac
 def write_operator(page: Page, operator: OldOperator, reads: list[str], given: Stream, made: Stream) -> None:
     """An operator that reads streams like ``given`` and makes one like ``made``."""
     spec = operator.spec
-    page.add(f"  {operator.name}:", operator.place)
-    page.add(f"    input: {flow(reads)}", operator.input_place)
+    page.add(f"  {scalar(operator.name)}:", operator.place)
+    page.add(f"    input: {flow([scalar(name) for name in reads])}", operator.input_place)
     if spec.kind == "FILTER":
         page.add(f"    filter: {_condition(operator, given)}", spec.place)
     elif spec.kind == "UNIQ":
@@ -64,6 +68,8 @@ def write_operator(page: Page, operator: OldOperator, reads: list[str], given: S
         page.add(f"    fields: {made.width}", spec.place)
     else:
         page.add(f"    {spec.kind.lower()}:", spec.place)
+    if spec.kind == "COUNT" and not made.number:
+        page.add(f"    fields: {made.width}", spec.place)
     page.add(f"    replicas: {operator.replicas}", operator.replicas_place)
     if operator.routing and operator.stateful:
         page.add(f"    # routing {operator.routing}: its state decides", operator.routing.place)
@@ -75,11 +81,6 @@ def write_operator(page: Page, operator: OldOperator, reads: list[str], given: S
     if operator.addresses:
         written = flow(["auto" if one is None else str(one) for one in operator.addresses])
         page.add(f"    address: {written}", operator.address_place)
-
-
-def write_texts(page: Page, name: str, count: OldOperator, width: int) -> None:
-    """COUNT's numbers as texts, for operators that read others as well."""
-    page.add(f"  {name}: {{input: {count.name}, dup: , fields: {width}}}", count.place)
 
 
 def write_script(page: Page, commands: list[tuple[str, int]]) -> None:
@@ -101,4 +102,4 @@ def _condition(operator: OldOperator, given: Stream) -> str:
     if _PLAIN_VALUE.match(spec.value) and not given.number:
         # A value that is no number is always compared as text.
         return f'{field} {spec.op} "{spec.value}"'
-    return f"{{field: {field}, op: {json.dumps(spec.op)}, value: {json.dumps(spec.value)}, compare: loose}}"
+    return f"{{field: {field}, op: {quoted(spec.op)}, value: {quoted(spec.value)}, compare: loose}}"

@@ -1,5 +1,8 @@
 """COUNT: for each tuple, how many tuples there have been so far, over the whole stream or per value of some fields.
 
+Where the operator declares more fields than that, as ragged topologies may, the further ones are null; where it
+declares strings, numbers become text.
+
 State: one number, or one number per key, held in an array by slot.
 """
 
@@ -31,7 +34,7 @@ class Count:
     def process(self, rows: Rows) -> Output:
         counts = np.arange(self._count + 1, self._count + 1 + len(rows))
         self._count += len(rows)
-        return Output(conform([pa.array(counts)], self._schema))
+        return Output(_output([pa.array(counts)], self._schema))
 
     def delta(self) -> pa.RecordBatch | None:
         if self._count == self._reported:
@@ -63,7 +66,7 @@ class CountBy:
         counts = self._counts[slots][codes] + earlier + 1
         self._counts[slots] += sizes
         self._changed[slots] = True
-        return Output(conform([*columns, pa.array(counts)], self._schema))
+        return Output(_output([*columns, pa.array(counts)], self._schema))
 
     def delta(self) -> pa.RecordBatch | None:
         changed = np.flatnonzero(self._changed)
@@ -87,3 +90,8 @@ class CountBy:
             extra = size - len(self._counts)
             self._counts = np.concatenate([self._counts, np.zeros(extra, dtype=np.int64)])
             self._changed = np.concatenate([self._changed, np.zeros(extra, dtype=bool)])
+
+
+def _output(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    absent = [pa.nulls(len(columns[0]), field.type) for field in list(schema)[len(columns) :]]
+    return conform([*columns, *absent], schema)

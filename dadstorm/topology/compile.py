@@ -120,7 +120,7 @@ def _is_free(report: Report, entry: Entry, key: str, seen: dict[str, Text]) -> b
     """Whether a name is nobody else's yet. Names that differ in case only would be one file on some systems."""
     name = entry.key
     if not settings.NAME.match(name.text):
-        rule = "expected letters, digits, _ and -, no digit first"
+        rule = "expected letters, digits, _ and -, no - first"
         report.mistake(name.place, f"{key}: found {found(name)} as a name; {rule}")
     other = seen.get(name.text.lower())
     if other is None:

@@ -14,7 +14,7 @@ from dadstorm.topology.computed import MAX_OUTPUTS, Computed
 from dadstorm.topology.context import Context
 from dadstorm.topology.customs import custom
 from dadstorm.topology.document import Mapping, Node, Text, found, is_null
-from dadstorm.topology.fields import Declared, Fields, an, declared, position, positions
+from dadstorm.topology.fields import Fields, an, declared, position, positions, show
 from dadstorm.topology.filters import conditions
 from dadstorm.topology.shapes import LONG_FORMS, Section
 from dadstorm.topology.values import integer, text
@@ -62,31 +62,33 @@ def _count(ctx: Context, section: Section, fields: Fields | None, what: str) -> 
         message = f'there is a field "{name}" already; name the new one with count: {{by: ..., as: NAME}}'
         ctx.report.mistake(_value(section, "count").place, f"{what}: count: {message}")
         return None
-    return Computed({"by": list(by)}, (*kept, Field(name, "int")), by)
+    counted = (*kept, Field(name, "int"))
+    node = section.get("fields")
+    made = counted if node is None else _renamed(ctx, node, counted, f"{what}: fields")
+    return None if made is None else Computed({"by": list(by)}, made, by)
+
+
+def _renamed(ctx: Context, node: Node, fields: Fields, what: str) -> Fields | None:
+    """The fields under other names, numbers as text if asked for; in a ragged topology there may be more of them."""
+    wanted = declared(ctx.report, node, what)
+    if wanted is None:
+        return None
+    right = len(wanted) == len(fields) or (ctx.ragged and len(wanted) > len(fields))
+    if not right:
+        ctx.report.mistake(node.place, f"{what}: found {len(wanted)} fields; expected {len(fields)}: ({show(fields)})")
+    for own, one in zip(fields, wanted, strict=False):
+        if one.field.type != own.type and (own.type, one.field.type) != ("int", "string"):
+            expected = f"{own.type} or string" if own.type == "int" else own.type
+            ctx.report.mistake(one.place, f'{what}: "{one.name}" is {an(one.field.type)}; expected {expected}')
+            right = False
+    return tuple(one.field for one in wanted) if right else None
 
 
 def _dup(ctx: Context, section: Section, fields: Fields | None, what: str) -> Computed | None:
     value = _value(section, "dup")
     if not is_null(value):
         ctx.report.mistake(value.place, f"{what}: dup: found {found(value)}; expected nothing")
-    node = section.get("fields")
-    if node is None:
-        return None if fields is None else Computed({}, fields)
-    wanted = declared(ctx.report, node, f"{what}: fields")
-    return None if fields is None or wanted is None else _renamed(ctx, node, fields, wanted, f"{what}: fields")
-
-
-def _renamed(ctx: Context, node: Node, fields: Fields, wanted: list[Declared], what: str) -> Computed | None:
-    """The fields under other names, numbers as text if asked for; in a ragged topology there may be more of them."""
-    right = len(wanted) == len(fields) or (ctx.ragged and len(wanted) > len(fields))
-    if not right:
-        ctx.report.mistake(node.place, f"{what}: found {len(wanted)} fields; the tuples have {len(fields)}")
-    for own, one in zip(fields, wanted, strict=False):
-        if one.field.type != own.type and (own.type, one.field.type) != ("int", "string"):
-            expected = f"{own.type} or string" if own.type == "int" else own.type
-            ctx.report.mistake(one.place, f'{what}: "{one.name}" is {an(one.field.type)}; expected {expected}')
-            right = False
-    return Computed({}, tuple(one.field for one in wanted)) if right else None
+    return None if fields is None else Computed({}, fields)
 
 
 def _split(ctx: Context, section: Section, fields: Fields | None, what: str) -> Computed | None:

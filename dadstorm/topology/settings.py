@@ -14,7 +14,7 @@ from dadstorm.topology.placement import PCS_PORT, endpoint, join
 from dadstorm.topology.report import Report
 from dadstorm.topology.shapes import WINDOW, Section
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\Z")
 
 WINDOW_ROWS_MIN, WINDOW_ROWS_MAX = 2, 1 << 40
 """A snapshot's stride is at most half the window, so a window holds at least two."""
@@ -70,7 +70,7 @@ def read(report: Report, section: Section, path: str) -> Settings:
 def _name(report: Report, node: Node) -> str | None:
     name = values.text(report, node, "name")
     if name is not None and not NAME.match(name):
-        report.mistake(node.place, f"name: found {found(node)}; expected letters, digits, _ and -, no digit first")
+        report.mistake(node.place, f"name: found {found(node)}; expected letters, digits, _ and -, no - first")
         return None
     return name
 
@@ -104,7 +104,7 @@ def hosts(report: Report, node: Mapping) -> dict[str, str]:
     for name, entry in node.entries.items():
         what = f'host "{name}"'
         if not NAME.match(name):
-            report.mistake(entry.key.place, f"{what}: expected a name of letters, digits, _ and -, no digit first")
+            report.mistake(entry.key.place, f"{what}: expected a name of letters, digits, _ and -, no - first")
         value = values.text(report, entry.value, what, "HOST or HOST:PORT")
         if value is None:
             continue

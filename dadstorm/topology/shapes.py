@@ -48,8 +48,8 @@ _OPERATOR = ("input", "routing", "on_error", *_REPLICATED)
 OPERATORS: dict[str, tuple[str, ...]] = {
     "filter": _OPERATOR,
     "uniq": _OPERATOR,
-    "count": _OPERATOR,
-    "dup": (*_OPERATOR, "fields"),
+    "count": (*_OPERATOR, "fields"),
+    "dup": _OPERATOR,
     "split": (*_OPERATOR, "max_outputs"),
     "custom": (*_OPERATOR, "fields", "key", "mode", "with_id", "args", "max_outputs"),
 }

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from dadstorm.core.messages import Tiles
 from dadstorm.core.rows import Rows
 from dadstorm.wire.control import Message
 
@@ -57,8 +58,8 @@ def encode(token: bytes, message: Message, content: Content = None) -> list[Fram
 
 def decode(token: bytes, frames: Sequence[Frame]) -> tuple[Message, Frame | None]:
     """The message and the still encoded body, if there is one."""
-    if not 1 <= len(frames) <= 2:
-        raise Rubbish(f"{len(frames)} frames; a message has one or two")
+    if not 1 <= len(frames) <= 2 or not len(frames[-1]):
+        raise Rubbish(f"{len(frames)} frames; a message has one or two, and they are not empty")
     head = frames[0]
     if len(head) < _HEAD.size:
         raise Rubbish(f"a head of {len(head)} bytes; at least {_HEAD.size} are needed")
@@ -74,9 +75,14 @@ def decode(token: bytes, frames: Sequence[Frame]) -> tuple[Message, Frame | None
     if digest.intdigest() != checksum:
         raise Rubbish("the checksum does not fit")
     try:
-        return _decoder.decode(payload), frames[1] if len(frames) == 2 else None
+        message = _decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rubbish(str(error)) from None
+    if len(frames) == 1:
+        return message, None
+    if not isinstance(message, Tiles):
+        raise Rubbish(f"a {type(message).__name__} with a body")
+    return message, frames[1]
 
 
 def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
@@ -87,7 +93,7 @@ def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
     try:
         batch = pa.ipc.read_record_batch(buffer, wire_schema(schema))
         batch.validate()
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise Rubbish(f"rows that cannot be read: {error}") from None
     if batch.column(0).null_count or batch.column(1).null_count:
         raise Rubbish("rows without an ID")

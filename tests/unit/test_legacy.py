@@ -22,7 +22,8 @@ from tests.unit.legacy_kit import LEGACY, outcome, outputs, saved, told
 
 ROOT = Path(__file__).parents[2]
 COURSE = ROOT.parent / "shared" / "legacy"
-SECONDS_MAX = 2.0
+SECONDS_MAX = 10.0
+"""Far more than any takes; the tests share the machine."""
 
 
 def expectations() -> dict[str, list[str]]:
@@ -188,7 +189,8 @@ def test_a_script_without_a_plan_is_checked_for_its_form(tmp_path: Path) -> None
     path.write_text("start anything\nCrash tcp://localhost:11000/op\nStop\nWait x\n")
     with pytest.raises(UserError) as caught:
         legacy.read_script(str(path))
-    assert told(caught.value, path) == ['! 4:1: Wait: found "x"; expected milliseconds: a whole number from 0 to 2147483647']
+    expected = "expected milliseconds: a whole number from 0 to 2147483647"
+    assert told(caught.value, path) == [f'! 4:1: Wait: found "x"; {expected}']
     path.write_text("start anything\nCrash tcp://localhost:11000/op\nStop\n")
     found = [line.text for line in legacy.read_script(str(path)).lines]
     assert found == ["Start anything", "Crash tcp://127.0.0.1:11000", "Stop"]
@@ -196,7 +198,7 @@ def test_a_script_without_a_plan_is_checked_for_its_form(tmp_path: Path) -> None
 
 def test_a_missing_file_is_told_with_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "reach.config").write_text("")
-    with pytest.raises(UserError, match='no such file; did you mean "reach.config"'):
+    with pytest.raises(UserError, match=r'no such file; did you mean "reach\.config"'):
         legacy.load(str(tmp_path / "reech.config"))
 
 
@@ -213,10 +215,10 @@ def test_the_sample_configuration_runs() -> None:
 
 
 WORDS = [
-    "OP1", "OP2", "input_ops", "input ops", "rep_fact", "routing", "address", "operator_spec", "FILTER", "UNIQ", "COUNT",
-    "CUSTOM", "DUP", "hashing(1)", "random", "primary", "tcp://localhost:11000/op", "tweeters.dat", "1", "3", ",", "=",
-    '"', "%", "\n", "\n ", "\r\n", "Start", "Crash", "Wait", "Semantics", "exactly-once", "mylib.dll", "\\", "-1", "“",
-    "LoggingLevel", "full", "\t", "\x00", "é",
+    "OP1", "OP2", "input_ops", "input ops", "rep_fact", "routing", "address", "operator_spec", "FILTER", "UNIQ",
+    "COUNT", "CUSTOM", "DUP", "hashing(1)", "random", "primary", "tcp://localhost:11000/op", "tweeters.dat", "1", "3",
+    ",", "=", '"', "%", "\n", "\n ", "\r\n", "Start", "Crash", "Wait", "Semantics", "exactly-once", "mylib.dll", "\\",
+    "-1", "“", "LoggingLevel", "full", "\t", "\x00", "é",
 ]  # fmt: skip
 
 
