@@ -26,8 +26,8 @@ import structlog
 import zmq
 
 from dadstorm import logs
-from dadstorm.core.line import END
 from dadstorm.core.keeper import SendCopy, SendSettle
+from dadstorm.core.line import END
 from dadstorm.core.messages import PCS, Beat, Peer, Tiles
 from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
@@ -375,8 +375,8 @@ class ReplicaProcess:
                 self._endpoint.send(self._assignment.pcs, request)
             else:
                 raise RunFailed(
-                    f"the state of operator {self._plan.operators[action.operator].name}, slice {action.slice}, is lost: "
-                    f"all its copies are gone. It would have to start again at {action.wanted}, but its input below "
+                    f"the state of operator {self._plan.operators[action.operator].name}, slice {action.slice}, is "
+                    f"lost: all its copies are gone. It would have to start again at {action.wanted}, but its input below "
                     f"{action.kept} has been let go. Run the topology again; more replicas hold more copies."
                 )
 

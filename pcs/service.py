@@ -1,13 +1,13 @@
 """The service: starts replicas on request, sees them die, and has the last word on bringing them back.
 
-It does what a request asks or refuses it with a reason; a request that makes no sense changes nothing. It is the parent of its
-replicas (through the zygote), so it knows of a death at once and tells the ring; the ring's next living replica then asks for
-a new incarnation. A replica that lives and was heard of lately is never replaced, whoever asks; one that hangs is killed first,
-so that two incarnations do not write one file. If nobody of a ring is left to ask, the PCS acts by itself. It holds the
-snapshots of operators that have no peers.
+It does what a request asks or refuses it with a reason; a request that makes no sense changes nothing. It is the
+parent of its replicas (through the zygote), so it knows of a death at once and tells the ring; the ring's next living
+replica then asks for a new incarnation. A replica that lives and was heard of lately is never replaced, whoever asks;
+one that hangs is killed first, so that two incarnations do not write one file. If nobody of a ring is left to ask, the
+PCS acts by itself. It holds the snapshots of operators that have no peers.
 
-It ends when its lifeline closes, when it is told to, and when its zygote is gone, without which it can neither start nor watch
-replicas; whatever the reason, its replicas end before it does.
+It ends when its lifeline closes, when it is told to, and when its zygote is gone, without which it can neither start
+nor watch replicas; whatever the reason, its replicas end before it does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ZYGOTE_PATIENCE_S = 3.0
 TICK_S = 0.1
 SHORT_LIFE_S = 1.0
 SHORT_LIVES_MAX = 5
-"""So many incarnations in a row that died this young: something kills them each time, and bringing them back is no help."""
+"""So many incarnations in a row that died this young: something kills them each time; to bring them back is no help."""
 FAILED_STATUS = 1
 """A replica that ends with this has said why; bringing it back would only make it say so again."""
 

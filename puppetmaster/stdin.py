@@ -15,7 +15,6 @@ import threading
 import time
 from types import TracebackType
 
-
 from dadstorm.plan import Plan
 from dadstorm.sources.clients import connect_unix
 from dadstorm.sources.live import stdin_path

@@ -1,9 +1,9 @@
 """The holder: keeps copies of other replicas' slices, and gives them back when one has to be resumed.
 
-A holder is a peer in the operator's ring, or the host's PCS where an operator has no peers. Per slice it has one vault, of one
-incarnation of the owner. A full copy of a higher incarnation replaces it whole; anything of a lower one is refused, and the answer
-tells the sender that it has been superseded. Deltas are taken only in order: one that does not follow what is here is answered with
-what is, and the owner sends the rest again.
+A holder is a peer in the operator's ring, or the host's PCS where an operator has no peers. Per slice it has one
+vault, of one incarnation of the owner. A full copy of a higher incarnation replaces it whole; anything of a lower one
+is refused, and the answer tells the sender that it has been superseded. Deltas are taken only in order: one that does
+not follow what is here is answered with what is, and the owner sends the rest again.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ The owner of a slice keeps its vault and sends every new snapshot to its *holder
 1. every holder has acknowledged a snapshot at it, and every consumer is safe of it;
 2. every holder has been told to *settle* it and has acknowledged that too.
 
-Only then do producers hear of it. So whatever a producer has forgotten, every living copy of the slice can do without: a copy never
-lags behind what was told upstream. An acknowledgement counts only from the holder that was asked, for this incarnation of
-the slice; with no holder, ``safe`` stands still. A new holder gets everything at once: the base and all deltas.
+Only then do producers hear of it. So whatever a producer has forgotten, every living copy of the slice can do without:
+a copy never lags behind what was told upstream. An acknowledgement counts only from the holder that was asked, for
+this incarnation of the slice; with no holder, ``safe`` stands still. A new holder gets everything at once: the base
+and all deltas.
 
 What has been sent is sent again on a tick until it is acknowledged; all messages are idempotent.
 """
@@ -151,9 +152,9 @@ class Keeper:
         holder.sent = before
 
     def _copy(self, after: int | None, delta: Delta) -> Copy:
-        return Copy(
-            self._owner.operator, self._slice, self.incarnation, self._owner.replica, after, delta.cut, None if delta.mark is None else dict(delta.mark)
-        )
+        mark = None if delta.mark is None else dict(delta.mark)
+        operator, replica = self._owner
+        return Copy(operator, self._slice, self.incarnation, replica, after, delta.cut, mark)
 
     def _settle(self, peer: Peer) -> SendSettle:
         settle = Settle(self._owner.operator, self._slice, self.incarnation, self._owner.replica, self._settling)

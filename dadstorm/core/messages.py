@@ -1,10 +1,10 @@
 """What replicas say to each other: plain data.
 
-Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("send me your tiles from here") and ``Safe`` ("I
-will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and their
+Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("send me your tiles from here") and
+``Safe`` ("I will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and their
 acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation introduces
-itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by their index in
-the plan.
+itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by their index
+in the plan.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Tiles(msgspec.Struct, tag="tiles", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """A producer slice has sent everything below ``hi``: who has not got it asks again. ``still``: a source stands still
-    there, so take a snapshot at ``hi``."""
+    """A producer slice has sent everything below ``hi``: who has not got it asks again. ``still``: a source stands
+    still there, so take a snapshot at ``hi``."""
 
     producer: int
     producer_slice: int
@@ -96,7 +96,7 @@ class Here(msgspec.Struct, tag="here", frozen=True):
 
 
 class Copy(msgspec.Struct, tag="copy", frozen=True):
-    """A snapshot of a slice at ``cut``, as a delta on the one at ``after``; whole if that is None. The body is its table."""
+    """A snapshot of a slice at ``cut``, as a delta on the one at ``after``, or whole (None). The body is its table."""
 
     operator: int
     slice: int
@@ -140,7 +140,7 @@ class Seek(msgspec.Struct, tag="seek", frozen=True):
 
 
 class Found(msgspec.Struct, tag="found", frozen=True):
-    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. The body is its table."""
+    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. The body: its table."""
 
     operator: int
     slice: int

@@ -1,12 +1,12 @@
 """A replica: the slices of one operator that live together, as one state machine.
 
-Messages from other replicas, records from readers, commits of sinks and ticks of a clock go in; actions come out. The machine
-never waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the simulator, a test) stays in
-charge of time. The same sequence of calls gives the same actions.
+Messages from other replicas, records from readers, commits of sinks and ticks of a clock go in; actions come out. The
+machine never waits: ``work`` runs one step of one slice, so that whoever drives it (the replica process, the
+simulator, a test) stays in charge of time. The same sequence of calls gives the same actions.
 
-Everything begins with ``begin``. The first incarnation resumes its slices at the start of the line. A later one first asks
-everybody who may hold copies, takes the newest settled snapshot of each slice and resumes there: ``resume(slice, cut)`` is the one
-verb, whatever the reason.
+Everything begins with ``begin``. The first incarnation resumes its slices at the start of the line. A later one first
+asks everybody who may hold copies, takes the newest settled snapshot of each slice and resumes there: ``resume(slice,
+cut)`` is the one verb, whatever the reason.
 
 A message that does not fit the plan raises ``ProtocolError`` and changes nothing: the peer is wrong, not we.
 """
@@ -123,7 +123,7 @@ class ReplicaMachine:
         self.slices: dict[int, Slice] = {}
         self._told: dict[int, int] = {}
         self._seeking: dict[int, set[int]] = {}
-        """Ring members (or the PCS) that were asked for copies, and the slices for which their answer is still to come."""
+        """Who was asked for copies (ring members, or the PCS), and for which slices the answer is still to come."""
         self._found: dict[int, tuple[int, Delta]] = {}
         self.resumed = False
         self._turn = 0
@@ -285,7 +285,7 @@ class ReplicaMachine:
             yield Tell(to, self._attach_message(message.input, missing))
 
     def _producer_done(self, message: Done) -> Iterator[Action]:
-        """How far a producer slice has come: ask again for what was lost, take a snapshot where a source stands still."""
+        """How far a producer slice has come: ask again for what was lost; a source that stands still makes a cut."""
         producer = self._check_producer(message)
         channel = (message.input, message.producer_slice)
         missing = []

@@ -1,15 +1,15 @@
 """The ring: the circular list of an operator's replicas, who of them is alive, and who brings back whom.
 
-Each replica keeps its own view. A PCS that sees a replica die tells the ring at once: then it is *down*. A replica that is not
-heard of for ``suspect_after`` is *suspected*: it may be dead, frozen or cut off. The next living replica in the list leads the
-recovery: it has a new incarnation spawned. If nothing comes of it, the one after it tries, a little later, and so on; nobody
-has to agree with anybody about who is alive.
+Each replica keeps its own view. A PCS that sees a replica die tells the ring at once: then it is *down*. A replica
+that is not heard of for ``suspect_after`` is *suspected*: it may be dead, frozen or cut off. The next living replica
+in the list leads the recovery: it has a new incarnation spawned. If nothing comes of it, the one after it tries, a
+little later, and so on; nobody has to agree with anybody about who is alive.
 
-A suspicion may be wrong, and then costs CPU but no correctness: both incarnations produce the same tuples and the higher one
-wins. One thing must not happen: that a new incarnation without state takes the place of a living one that has it. So only
-a replica that can vouch for the state, because it holds copies of all the suspect's slices, acts on a mere suspicion; the
-PCS of the suspect's host has the last word, for it hears its replicas too; and a new incarnation asks *everybody* in the
-ring who is not known to be dead for copies, and takes the newest.
+A suspicion may be wrong, and then costs CPU but no correctness: both incarnations produce the same tuples and the
+higher one wins. One thing must not happen: that a new incarnation without state takes the place of a living one that
+has it. So only a replica that can vouch for the state, because it holds copies of all the suspect's slices, acts on a
+mere suspicion; the PCS of the suspect's host has the last word, for it hears its replicas too; and a new incarnation
+asks *everybody* in the ring who is not known to be dead for copies, and takes the newest.
 """
 
 from __future__ import annotations

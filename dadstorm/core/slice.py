@@ -5,9 +5,9 @@ frontier, runs the kernel over the merged rows and emits the result. A ``SinkSli
 over to be written. Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed
 again, here or downstream); the frontier flows downstream in tiles, safe flows upstream in messages.
 
-Each resumes at a cut: it begins there as if it had processed everything below. On its way it takes snapshots at the cuts
-that its ``Stride`` picks, and hands them to its ``Keeper``, which decides what is safe. Under at-most-once there is no
-keeper: nothing is kept, and safe is simply what everybody downstream is done with.
+Each resumes at a cut: it begins there as if it had processed everything below. On its way it takes snapshots at the
+cuts that its ``Stride`` picks, and hands them to its ``Keeper``, which decides what is safe. Under at-most-once there
+is no keeper: nothing is kept, and safe is simply what everybody downstream is done with.
 
 A slice may be driven in steps of any size, down to a single row: the kernel's output does not depend on it, and what is
 emitted is cut at seqs that are complete, so the tiles differ but the rows and their IDs do not.
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
 from dadstorm.core.keeper import Keeper, KeeperAction
+from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek

@@ -1,11 +1,12 @@
 """Where a slice takes its snapshots: cuts that slices of different speed share.
 
-Cuts are multiples of the slice's *stride*, a power of two. Powers of two, because then a slower slice's cuts are cuts of every faster
-one: with unrelated cuts each hop would lose up to one interval, and the window would close for ever. The stride is adapted so that
-snapshots come about every ``snapshot_every``, whatever the rate, and is never more than half the window. It begins large, so
-that a flood does not begin with a storm of snapshots.
+Cuts are multiples of the slice's *stride*, a power of two. Powers of two, because then a slower slice's cuts are cuts
+of every faster one: with unrelated cuts each hop would lose up to one interval, and the window would close for ever.
+The stride is adapted so that snapshots come about every ``snapshot_every``, whatever the rate, and is never more than
+half the window. It begins large, so that a flood does not begin with a storm of snapshots.
 
-A source that stands still (its window is full, it is idle, it has ended) says so in its tiles: that position is a cut for everybody.
+A source that stands still (its window is full, it is idle, it has ended) says so in its tiles: that position is a cut
+for everybody.
 """
 
 from __future__ import annotations

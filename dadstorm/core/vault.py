@@ -1,11 +1,13 @@
 """The vault: the snapshots of one slice, as its owner and each of its holders keep them.
 
-A snapshot is the state of a slice at a cut: exactly what follows from all rows below it. It comes as a delta on the snapshot
-before it: a table of the keys that changed (see ``kernel``), and for sources and sinks a mark. The vault keeps one *base*, the
-state at the cut that is settled (nobody will ever resume below it), and the deltas above it, each with its cut.
+A snapshot is the state of a slice at a cut: exactly what follows from all rows below it. It comes as a delta on the
+snapshot before it: a table of the keys that changed (see ``kernel``), and for sources and sinks a mark. The vault
+keeps one *base*, the state at the cut that is settled (nobody will ever resume below it), and the deltas above it,
+each with its cut.
 
-Settling folds deltas into the base. The base is a short list of tables, each at least twice as large as the next: folding two
-tables of similar size now and then costs a few operations per changed key in all, however much state there is.
+Settling folds deltas into the base. The base is a short list of tables, each at least twice as large as the next:
+folding two tables of similar size now and then costs a few operations per changed key in all, however much state there
+is.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class Vault:
 
 
 def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
-    """One table with the last row of every key; ``forget`` leaves out keys that are gone (nothing older can bring them back)."""
+    """One table with the last row of every key; ``forget`` leaves out keys that are gone: nothing older is left."""
     whole = pa.concat_batches(tables) if len(tables) > 1 else tables[0]
     if len(tables) > 1:
         keys = [name for name in whole.schema.names if name.startswith("key_")]

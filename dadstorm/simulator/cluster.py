@@ -1,12 +1,13 @@
 """A cluster of replica machines whose every move is drawn from a seed.
 
-The same ``ReplicaMachine`` that the replica process drives, without processes, sockets or clocks. At each step one process, picked at
-random, does one thing: takes a message, works on some rows, reads records, commits, or lets its clock tick. One seed is one
-schedule, exactly. The cluster also plays the PCS (it sees deaths, respawns on request and holds the copies of operators without peers)
-and the disk (a sink's file is written at offsets; two incarnations must write the same rows there).
+The same ``ReplicaMachine`` that the replica process drives, without processes, sockets or clocks. At each step one
+process, picked at random, does one thing: takes a message, works on some rows, reads records, commits, or lets its
+clock tick. One seed is one schedule, exactly. The cluster also plays the PCS (it sees deaths, respawns on request and
+holds the copies of operators without peers) and the disk (a sink's file is written at offsets; two incarnations must
+write the same rows there).
 
-``faults`` decides what goes wrong: messages lost, doubled, reordered; crashes, freezes, cuts. After the faults everything heals, and
-then the run must finish.
+``faults`` decides what goes wrong: messages lost, doubled, reordered; crashes, freezes, cuts. After the faults
+everything heals, and then the run must finish.
 """
 
 from __future__ import annotations
@@ -258,8 +259,8 @@ class Cluster:
     def _start(self, peer: Peer, incarnation: int, living: Mapping[int, int] | None) -> None:
         self.incarnations[peer] = incarnation
         machine = ReplicaMachine(self.plan, peer, self._make_kernel, incarnation)
-        process = Process(peer, machine, heard_ms=self.now_ms, next_tick_ms=self.now_ms + TICK_MS * self.chance.random())
-        self.processes[peer] = process
+        next_tick_ms = self.now_ms + TICK_MS * self.chance.random()
+        process = self.processes[peer] = Process(peer, machine, heard_ms=self.now_ms, next_tick_ms=next_tick_ms)
         self._do(process, machine.begin(living))
 
     def crash(self, peer: Peer) -> None:
@@ -333,7 +334,7 @@ class Cluster:
             self.told_safe[key] = max(self.told_safe.get(key, START), slice_.safe)
 
     def can_lose(self, peer: Peer) -> bool:
-        """Whether every slice of the operator still has a living copy without this replica: what the fault model allows."""
+        """Whether every slice of the operator still has a living copy without this replica: the fault model."""
         operator = self.plan.operators[peer.operator]
         if len(operator.replicas) == 1:
             return self.processes[peer].machine.resumed
