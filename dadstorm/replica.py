@@ -374,10 +374,11 @@ class ReplicaProcess:
                 request = control.Respawn(me.operator, action.replica, action.incarnation)
                 self._endpoint.send(self._assignment.pcs, request)
             else:
+                name = self._plan.operators[action.operator].name
                 raise RunFailed(
-                    f"the state of operator {self._plan.operators[action.operator].name}, slice {action.slice}, is "
-                    f"lost: all its copies are gone. It would have to start again at {action.wanted}, but its input below "
-                    f"{action.kept} has been let go. Run the topology again; more replicas hold more copies."
+                    f"the state of operator {name}, slice {action.slice}, is lost: all its copies are gone. It would "
+                    f"have to start again at {action.wanted}, but its input below {action.kept} has been let go. Run "
+                    "the topology again; more replicas hold more copies."
                 )
 
     def _address(self, peer: Peer) -> str:

@@ -1,10 +1,10 @@
 """What replicas say to each other: plain data.
 
 Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("send me your tiles from here") and
-``Safe`` ("I will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and their
-acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation introduces
-itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by their index
-in the plan.
+``Safe`` ("I will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and
+their acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation
+introduces itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by
+their index in the plan.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Seek(msgspec.Struct, tag="seek", frozen=True):
 
 
 class Found(msgspec.Struct, tag="found", frozen=True):
-    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. The body: its table."""
+    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. Body: its table."""
 
     operator: int
     slice: int
