@@ -131,7 +131,7 @@ def _serve(token: bytes, address: str, sockets: str, lifeline: int, deathline: i
         os.dup2(null, fd)
     try:
         os.mkdir(sockets, 0o700)
-        zygote_pid, line = zygote.start(lifeline)
+        zygote_pid, line = zygote.start(lifeline, sockets)
         service = Service(token, address, sockets, zygote_pid, line, lifeline)
     except Exception as error:
         with contextlib.suppress(BrokenPipeError):

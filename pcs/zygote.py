@@ -3,7 +3,8 @@
 Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The
 zygote is that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so
 that a fork of it is safe. It does three things: fork a replica when the PCS asks, tell the PCS when one ends (it is
-their parent, so it knows at once), and, when the PCS is gone or says so, end them all.
+their parent, so it knows at once), and, when the PCS is gone or says so, end them all and remove the folder of socket
+files (the PCS does that too; it may have been killed).
 
 Requests and reports are msgpack behind a length, over one socket pair.
 """
@@ -14,6 +15,7 @@ import contextlib
 import importlib
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -109,7 +111,7 @@ class Line:
             yield payload
 
 
-def start(lifeline: int | None) -> tuple[int, Line]:
+def start(lifeline: int | None, sockets: str) -> tuple[int, Line]:
     """Fork the zygote off this process, which must not have threads or sockets yet: its pid and the line to it."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
@@ -124,6 +126,7 @@ def start(lifeline: int | None) -> tuple[int, Line]:
         for module in WARM:
             importlib.import_module(module)
         Zygote(Line(theirs), lifeline).run()
+        shutil.rmtree(sockets, ignore_errors=True)
         status = 0
     finally:
         os._exit(status)

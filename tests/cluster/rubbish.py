@@ -85,7 +85,7 @@ def nonsense() -> list[list[bytes]]:
     rubbish = [[chance.bytes(size)] for size in (0, 1, 27, 28, 29, 1000, 1 << 20)]
     many = [[b""] * count for count in range(1, 21)] + [[b"x" * count] * count for count in range(1, 21)]
     http = [[b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"]]
-    large = [[b"\0" * (40 << 20)], [encode(FOREIGN, *MESSAGES[1])[0], b"\0" * (40 << 20)]]
+    large = [[b"\0" * (8 << 20)], [encode(FOREIGN, *MESSAGES[1])[0], b"\0" * (8 << 20)]]
     return [list(map(bytes, frames)) for frames in good + flipped + truncated + rubbish + many + http + large]
 
 

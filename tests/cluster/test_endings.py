@@ -312,6 +312,16 @@ def test_a_front_end_that_is_killed_leaves_no_replica_that_is_stopped(diamond: P
     nothing_is_left(LEAVE_WITHIN_S)
 
 
+def test_a_front_end_that_is_killed_with_its_pcs_leaves_nothing(diamond: Path) -> None:
+    with started(diamond) as command:
+        wait_for(command, RUNNING)
+        pcs = parts(command)[0]
+        command.process.kill()
+        pcs.kill()
+        command.ended()
+    nothing_is_left(LEAVE_WITHIN_S)
+
+
 @pytest.mark.parametrize("moment", [RUNNING, DRAINING])
 @pytest.mark.parametrize("which", ["PCS", "zygote"])
 def test_a_run_whose_processes_have_lost_their_parent_fails(diamond: Path, which: str, moment: str) -> None:

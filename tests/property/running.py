@@ -24,6 +24,9 @@ from dadstorm.simulator.cluster import Cluster
 
 Got = dict[str, list[tuple[int, int, tuple[Any, ...]]]]
 
+STEPS_MAX = 20_000
+"""Ten times what the longest of these runs takes: one that goes round in circles is found soon, and can be shrunk."""
+
 
 def build(program: Program) -> Cluster:
     plan = program.plan
@@ -36,7 +39,7 @@ def build(program: Program) -> Cluster:
 
 def run(program: Program) -> Got:
     """What each sink got, as plain tuples."""
-    return plain(build(program).run())
+    return plain(build(program).run(STEPS_MAX))
 
 
 def rows_of(program: Program) -> dict[str, Rows]:

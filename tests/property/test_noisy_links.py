@@ -11,7 +11,7 @@ from budget import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program, programs
-from running import Noisy, changed, compare, plain
+from running import STEPS_MAX, Noisy, changed, compare, plain
 
 from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
 
@@ -20,7 +20,7 @@ from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
 @examples(60)
 def test_repeated_and_overtaking_messages_change_nothing(program: Program, semantics: str) -> None:
     cluster = Noisy.of(changed(program, semantics=semantics))
-    compare(plain(cluster.run()), oracle.expected(program.plan, program.records))
+    compare(plain(cluster.run(STEPS_MAX)), oracle.expected(program.plan, program.records))
 
 
 def test_the_noise_is_there() -> None:
@@ -37,7 +37,7 @@ def test_the_noise_is_there() -> None:
     )
     program = Program(plan, {"s": [(seq, (seq,)) for seq in range(60)]}, seed=1, batch_max=2)
     cluster = Noisy.of(program)
-    compare(plain(cluster.run()), oracle.expected(plan, program.records))
+    compare(plain(cluster.run(STEPS_MAX)), oracle.expected(plan, program.records))
     progress = [machine.progress for machine in cluster.machines.values()]
     assert sum(one.duplicates for one in progress) > 5
     assert sum(one.gaps for one in progress) > 5

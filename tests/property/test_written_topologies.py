@@ -30,7 +30,7 @@ def compiled(case: Written, folder: Path) -> Plan:
 
 
 @given(case=written())
-@examples(150)
+@examples(120)
 def test_a_topology_file_gives_what_the_oracle_says_about_its_plan(folder: Path, case: Written) -> None:
     plan = compiled(case, folder)
     records = {name: rows for name, rows in case.records.items() if name in [one.name for one in plan.operators]}
