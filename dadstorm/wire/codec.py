@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from dadstorm.core.messages import Tiles
+from dadstorm.core.messages import Copy, Found, Tiles
 from dadstorm.core.rows import Rows
 from dadstorm.wire.control import Message
 
@@ -80,7 +80,7 @@ def decode(token: bytes, frames: Sequence[Frame]) -> tuple[Message, Frame | None
         raise Rubbish(str(error)) from None
     if len(frames) == 1:
         return message, None
-    if not isinstance(message, Tiles):
+    if not isinstance(message, Tiles | Copy | Found):
         raise Rubbish(f"a {type(message).__name__} with a body")
     return message, frames[1]
 
@@ -117,7 +117,7 @@ def decode_table(body: Frame) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(bytes(body))) as reader:
             table = reader.read_next_batch()
         table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, StopIteration) as error:
+    except (pa.ArrowException, OSError, ValueError, EOFError, StopIteration) as error:
         raise Rubbish(f"a table that cannot be read: {error}") from None
     return table
 
