@@ -52,7 +52,7 @@ class Routing(msgspec.Struct, frozen=True):
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """Where one replica runs: a host of the topology, and the endpoint it binds if the user fixed one (tcp://HOST:PORT)."""
+    """Where one replica runs: its host, and the endpoint it binds if the user fixed one (tcp://HOST:PORT)."""
 
     host: str
     address: str | None = None

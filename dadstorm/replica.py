@@ -26,12 +26,13 @@ import structlog
 import zmq
 
 from dadstorm import logs
+from dadstorm.core.checks import ProtocolError
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.line import END
 from dadstorm.core.messages import PCS, Beat, Peer, Tiles
 from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
-from dadstorm.core.replica import Action, Give, Open, ProtocolError, ReplicaMachine
+from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
 from dadstorm.core.slice import Deliver, Tell
 from dadstorm.errors import DadstormError, RunFailed, UserError
@@ -42,8 +43,8 @@ from dadstorm.sinks.base import Sink
 from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.wire import control
-from dadstorm.wire.codec import Content, Rubbish, decode_rows, decode_table
-from dadstorm.wire.endpoint import Endpoint, Received, is_address
+from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
+from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 
 STEP_ROWS_FIRST = 4096
 STEP_ROWS_MAX = 1 << 17
@@ -256,12 +257,9 @@ class ReplicaProcess:
             self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
 
     def _on_directory(self, machine: ReplicaMachine, message: control.Directory) -> None:
-        wanted = [len(operator.replicas) for operator in self._plan.operators]
-        if [len(replicas) for replicas in message.addresses] != wanted:
-            self._endpoint.drop("the directory of another plan")
-            return
-        if not all(is_address(address) for replicas in message.addresses for address in replicas):
-            self._endpoint.drop("a directory with addresses that are none")
+        problem = directory_problem(message, [len(operator.replicas) for operator in self._plan.operators])
+        if problem:
+            self._endpoint.drop(problem)
             return
         if self._directory:
             return
@@ -273,16 +271,19 @@ class ReplicaProcess:
 
     def _on_peer(self, machine: ReplicaMachine, message: PeerMessage, received: Received) -> None:
         try:
-            content: Content = None
-            if received.body is not None and isinstance(message, Tiles):
-                content = decode_rows(received.body, self._plan.input_schema(self._operator))
-            elif received.body is not None:
-                content = decode_table(received.body)
-            actions = machine.handle(message, content, now_ms())
-        except (ProtocolError, Rubbish, IndexError) as error:
+            self._do(machine.handle(message, self._content(message, received.body), now_ms()))
+        except (ProtocolError, Rubbish) as error:
             self._endpoint.drop(str(error))
-        else:
-            self._do(actions)
+
+    def _content(self, message: PeerMessage, body: Frame | None) -> Content:
+        """What a message carries, decoded."""
+        if body is None:
+            return None
+        if not isinstance(message, Tiles):
+            return decode_table(body)
+        if not self._operator.inputs:
+            raise ProtocolError("tiles for a source")
+        return decode_rows(body, self._plan.input_schema(self._operator))
 
     def _start(self) -> None:
         self._started = True

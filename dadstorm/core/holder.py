@@ -38,7 +38,7 @@ class Holder:
         if message.after is None:
             if held is None or message.incarnation > held.incarnation or delta.cut > held.vault.newest:
                 self._held[key] = _Held(message.incarnation, Vault(delta))
-        elif held is not None and held.incarnation == message.incarnation and held.vault.newest == message.after:
+        elif held and held.incarnation == message.incarnation and held.vault.newest == message.after < delta.cut:
             held.vault.add(delta)
         return self._answer(key, message.incarnation)
 

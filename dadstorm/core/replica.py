@@ -20,6 +20,7 @@ from typing import TypeAlias, Union
 
 import pyarrow as pa
 
+from dadstorm.core.checks import Checks, ProtocolError
 from dadstorm.core.holder import Holder
 from dadstorm.core.keeper import KeeperAction
 from dadstorm.core.kernel import Kernel
@@ -46,15 +47,12 @@ from dadstorm.core.messages import (
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
+from dadstorm.core.seeking import Seeking
 from dadstorm.core.slice import Deliver, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
 from dadstorm.core.tile import Tile, Verdict
 from dadstorm.core.vault import Delta, Mark
 from dadstorm.core.wiring import Wiring
 from dadstorm.plan import Operator, Plan
-
-
-class ProtocolError(Exception):
-    """A peer sent something that this replica cannot have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ class ReplicaMachine:
         self.incarnation = incarnation
         self.operator = plan.operators[me.operator]
         self._wiring = Wiring(plan, me, incarnation, make_kernel)
-        self._input_schema = self._wiring.input_schema
+        self._checks = Checks(plan, me)
         self._hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
         self._keeps = plan.semantics != "at-most-once"
         self.ring = Ring(me.replica, len(self.operator.replicas), plan.suspect_after_ms)
@@ -122,9 +120,7 @@ class ReplicaMachine:
         self.consumers: dict[int, WorkSlice | SinkSlice] = {}
         self.slices: dict[int, Slice] = {}
         self._told: dict[int, int] = {}
-        self._seeking: dict[int, set[int]] = {}
-        """Who was asked for copies (ring members, or the PCS), and for which slices the answer is still to come."""
-        self._found: dict[int, tuple[int, Delta]] = {}
+        self._seeking: Seeking | None = None
         self.resumed = False
         self._turn = 0
         self._duplicates = 0
@@ -137,21 +133,19 @@ class ReplicaMachine:
         if self.incarnation and self._hosted and (self._keeps or self.operator.kind in ("source", "sink")):
             self.ring.learn(dict(living or {}))
             asked = self.ring.living if len(self.operator.replicas) > 1 else [PCS]
-            self._seeking = {replica: set(self._hosted) for replica in asked}
-            yield from self._seek()
-        if not self._seeking:
-            yield from self._resume()
+            self._seeking = Seeking(self.me, self.incarnation, self._hosted, asked)
+            yield from self._seeking.ask()
+        yield from self._resume_if_ready()
 
-    def _seek(self) -> Iterator[Tell]:
-        for replica, slices in self._seeking.items():
-            seek = Seek(self.me.operator, self.me.replica, self.incarnation, tuple(sorted(slices)))
-            yield Tell(Peer(self.me.operator, replica), seek)
+    def _resume_if_ready(self) -> Iterator[Action]:
+        if not self.resumed and (self._seeking is None or self._seeking.over):
+            yield from self._resume()
 
     def _resume(self) -> Iterator[Action]:
         """Resume every slice at the best snapshot that was found, or at the start of the line."""
         self.resumed = True
         for index in self._hosted:
-            _, base = self._found.get(index, (0, Delta(START)))
+            base = self._seeking.base(index) if self._seeking else Delta(START)
             if self.operator.kind == "source":
                 self.sources[index] = self._wiring.source(index, base)
             elif self.operator.kind == "sink":
@@ -229,38 +223,12 @@ class ReplicaMachine:
         return self._ring_news(message, now_ms)
 
     def _tiles(self, message: Tiles, rows: Body) -> Iterator[Action]:
-        producer = self._check_producer(message)
-        body = self._body(rows)
-        if not START <= message.lo < message.hi <= END or len(message.slices) != len(message.counts):
-            raise ProtocolError(f"tiles over [{message.lo}, {message.hi}): not a range of the line")
-        if min(message.counts, default=0) < 0 or sum(message.counts) != len(body):
-            raise ProtocolError(f"tiles announce {sum(message.counts)} rows and carry {len(body)}")
-        if any(index not in self.consumers for index in message.slices) or len({*message.slices}) < len(message.slices):
-            raise ProtocolError(f"tiles for slices {message.slices}: not all live here, or one comes twice")
-        if len(body) and not (message.lo <= int(body.seq.min()) and int(body.seq.max()) < message.hi):
-            raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
+        assert rows is None or isinstance(rows, Rows)
+        producer = self._checks.producer(message)
+        body = self._checks.tiles(message, rows)
+        if any(index not in self.consumers for index in message.slices):
+            raise ProtocolError(f"tiles for slices {message.slices}: not all live here")
         return self._take(message, body, producer)
-
-    def _check_producer(self, message: Tiles | Done | Gone) -> Operator:
-        if message.consumer != self.me.operator or not 0 <= message.input < len(self.operator.inputs):
-            raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
-        producer = self.plan[self.operator.inputs[message.input].operator]
-        if message.producer != self.plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
-            raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
-        return producer
-
-    def _body(self, rows: Body) -> Rows:
-        """The rows of a message under one schema, whichever input they came by: inputs agree in types, not in names."""
-        assert self._input_schema is not None
-        if rows is None:
-            return Rows.empty(self._input_schema)
-        assert isinstance(rows, Rows)
-        found = rows.data.schema
-        if found.equals(self._input_schema):
-            return rows
-        if found.types != self._input_schema.types:
-            raise ProtocolError(f"tiles carry fields of the types {found.types}, not {self._input_schema.types}")
-        return Rows(rows.seq, rows.sub, pa.RecordBatch.from_arrays(rows.data.columns, schema=self._input_schema))
 
     def _take(self, message: Tiles, body: Rows, producer: Operator) -> Iterator[Action]:
         """Each slice gets its part of the body; a gap is asked for again."""
@@ -286,7 +254,7 @@ class ReplicaMachine:
 
     def _producer_done(self, message: Done) -> Iterator[Action]:
         """How far a producer slice has come: ask again for what was lost; a source that stands still makes a cut."""
-        producer = self._check_producer(message)
+        producer = self._checks.producer(message)
         channel = (message.input, message.producer_slice)
         missing = []
         for index, consumer in self.consumers.items():
@@ -305,17 +273,9 @@ class ReplicaMachine:
                 return outlet
         raise ProtocolError(f"operator {consumer}, input {input_index}: does not read slice {slice_index} of ours")
 
-    def _check_consumer(self, consumer: int, slices: Sequence[int], cuts: Sequence[int]) -> Operator:
-        if not 0 <= consumer < len(self.plan.operators):
-            raise ProtocolError(f"operator {consumer}: there is none")
-        operator = self.plan.operators[consumer]
-        if any(not 0 <= index < operator.slices for index in slices) or any(not START <= cut <= END for cut in cuts):
-            raise ProtocolError(f"slices {slices} at {cuts}: not of operator {consumer}")
-        return operator
-
     def _attached(self, message: Attach) -> Iterator[Action]:
         wants = message.wants
-        operator = self._check_consumer(message.consumer, [w.consumer_slice for w in wants], [w.lo for w in wants])
+        operator = self._checks.consumer(message.consumer, [w.consumer_slice for w in wants], [w.lo for w in wants])
         if not 0 <= message.replica < len(operator.replicas) or any(w.producer_slice not in self.slices for w in wants):
             raise ProtocolError(f"operator {message.consumer}, replica {message.replica}: attaches to what is not here")
         by_slice: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -338,7 +298,7 @@ class ReplicaMachine:
     def _gone(self, message: Gone) -> Iterator[Action]:
         """A producer cannot give us what we asked for. If we still need it, our state is older than what was told to be
         safe: every newer copy has been lost. (If not, the answer is to an old question.)"""
-        self._check_producer(message)
+        self._checks.producer(message)
         consumer = self.consumers.get(message.slice)
         if consumer is not None:
             hi = consumer.merger.inlets[message.input, message.producer_slice].hi
@@ -346,14 +306,13 @@ class ReplicaMachine:
                 yield Lost(self.me.operator, message.slice, hi, message.floor)
 
     def _consumers_safe(self, message: Safe) -> Iterator[Action]:
-        self._check_consumer(message.consumer, [s for s, _ in message.cuts], [cut for _, cut in message.cuts])
+        self._checks.consumer(message.consumer, [s for s, _ in message.cuts], [cut for _, cut in message.cuts])
         for outlet in [self._outlet(index, message.consumer, message.input) for index in self.slices]:
             outlet.advance(message.cuts)
         return (action for slice_ in self.slices.values() for action in slice_.keep())
 
     def _hold(self, message: Copy | Settle | Seek, body: Body) -> Iterator[Action]:
-        if message.operator != self.me.operator or not 0 <= message.replica < len(self.operator.replicas):
-            raise ProtocolError(f"a {type(message).__name__} of operator {message.operator}: not our ring")
+        self._checks.ring(message.operator, message.replica, type(message).__name__)
         to = Peer(message.operator, message.replica)
         if isinstance(message, Seek):
             return self._give(to, message)
@@ -375,28 +334,18 @@ class ReplicaMachine:
         return slice_.keeper.held(message)
 
     def _answered(self, message: Found, body: Body) -> Iterator[Action]:
-        """A holder's answer to our Seek: remember the best copy; when all have answered, resume."""
-        if self.resumed or message.operator != self.me.operator or message.slice not in self._hosted:
-            return
-        assert not isinstance(body, Rows)
-        if message.cut >= START:
-            best = self._found.get(message.slice)
-            if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):
-                self._found[message.slice] = (message.incarnation, Delta(message.cut, body, message.mark))
-        waiting = self._seeking.get(message.holder, set())
-        waiting.discard(message.slice)
-        if not waiting:
-            self._seeking.pop(message.holder, None)
-        if not self._seeking:
-            yield from self._resume()
+        """A holder's answer to our Seek; when all have answered, resume."""
+        if self._seeking and message.operator == self.me.operator and message.slice in self._hosted:
+            assert not isinstance(body, Rows)
+            self._seeking.answered(message, body)
+            yield from self._resume_if_ready()
 
     def _ring_news(self, message: Here | Beat | Down, now_ms: float) -> Iterator[Action]:
         if isinstance(message, Here) and message.operator != self.me.operator:
             yield from self._attach(Peer(message.operator, message.replica))
             self._told = dict.fromkeys(self._told, START)
             return
-        if message.operator != self.me.operator:
-            raise ProtocolError(f"a {type(message).__name__} of operator {message.operator}: not our ring")
+        self._checks.ring(message.operator, message.replica, type(message).__name__)
         if isinstance(message, Down):
             news = self.ring.down(message.replica, message.incarnation)
         else:
@@ -409,9 +358,8 @@ class ReplicaMachine:
         if self.resumed:
             yield from self._choose_holders()
         elif self._seeking:
-            self._seeking = {r: slices for r, slices in self._seeking.items() if not self.ring.is_down(r)}
-            if not self._seeking:
-                yield from self._resume()
+            self._seeking.without([r for r in range(len(self.operator.replicas)) if self.ring.is_down(r)])
+            yield from self._resume_if_ready()
 
     # -- time and work -------------------------------------------------------------------------------------------
 
@@ -424,7 +372,8 @@ class ReplicaMachine:
             if replica != self.me.replica:
                 yield Tell(Peer(self.me.operator, replica), Beat(self.me.operator, self.me.replica, self.incarnation))
         if not self.resumed:
-            yield from self._seek()
+            if self._seeking:
+                yield from self._seeking.ask()
             return
         for slice_ in self.slices.values():
             slice_.stride.tick(now_ms, slice_.done)

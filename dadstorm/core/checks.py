@@ -1,0 +1,74 @@
+"""Whether a message can be meant for us: what a replica demands of its peers before it changes anything.
+
+The plan says who produces for whom and how many slices everybody has. A message that contradicts it raises
+``ProtocolError``: the peer is wrong, not we.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dadstorm.core.line import END, START
+from dadstorm.core.messages import Done, Gone, Peer, Tiles
+from dadstorm.core.rows import Rows
+from dadstorm.plan import Operator, Plan
+
+
+class ProtocolError(Exception):
+    """A peer sent something that this replica cannot have been sent."""
+
+
+class Checks:
+    def __init__(self, plan: Plan, me: Peer) -> None:
+        self._plan = plan
+        self._me = me
+        self._operator = plan.operators[me.operator]
+        self._schema = plan.input_schema(self._operator) if self._operator.inputs else pa.schema([])
+
+    def producer(self, message: Tiles | Done | Gone) -> Operator:
+        """The operator that a message of our input comes from."""
+        if message.consumer != self._me.operator or not 0 <= message.input < len(self._operator.inputs):
+            raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
+        producer = self._plan[self._operator.inputs[message.input].operator]
+        if message.producer != self._plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
+            raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
+        return producer
+
+    def consumer(self, consumer: int, slices: Sequence[int], cuts: Sequence[int]) -> Operator:
+        """The operator whose slices are named, at these cuts."""
+        if not 0 <= consumer < len(self._plan.operators):
+            raise ProtocolError(f"operator {consumer}: there is none")
+        operator = self._plan.operators[consumer]
+        if any(not 0 <= index < operator.slices for index in slices) or any(not START <= cut <= END for cut in cuts):
+            raise ProtocolError(f"slices {slices} at {cuts}: not of operator {consumer}")
+        return operator
+
+    def ring(self, operator: int, replica: int, kind: str) -> None:
+        """A message of our own ring, from one of its replicas."""
+        if operator != self._me.operator or not 0 <= replica < len(self._operator.replicas):
+            raise ProtocolError(f"a {kind} of operator {operator}, replica {replica}: not our ring")
+
+    def tiles(self, message: Tiles, rows: Rows | None) -> Rows:
+        """The rows of tiles, under one schema whichever input they came by: inputs agree in types, not in names."""
+        body = self._under_our_schema(rows)
+        if not START <= message.lo < message.hi <= END or len(message.slices) != len(message.counts):
+            raise ProtocolError(f"tiles over [{message.lo}, {message.hi}): not a range of the line")
+        if min(message.counts, default=0) < 0 or sum(message.counts) != len(body):
+            raise ProtocolError(f"tiles announce {sum(message.counts)} rows and carry {len(body)}")
+        if len(set(message.slices)) != len(message.slices):
+            raise ProtocolError(f"tiles for slices {message.slices}: one is named twice")
+        if len(body) and not (message.lo <= int(body.seq.min()) and int(body.seq.max()) < message.hi):
+            raise ProtocolError(f"tiles over [{message.lo}, {message.hi}) carry rows outside of it")
+        return body
+
+    def _under_our_schema(self, rows: Rows | None) -> Rows:
+        if rows is None:
+            return Rows.empty(self._schema)
+        found = rows.data.schema
+        if found.equals(self._schema):
+            return rows
+        if found.types != self._schema.types:
+            raise ProtocolError(f"tiles carry fields of the types {found.types}, not {self._schema.types}")
+        return Rows(rows.seq, rows.sub, pa.RecordBatch.from_arrays(rows.data.columns, schema=self._schema))

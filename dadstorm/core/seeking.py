@@ -1,0 +1,58 @@
+"""Seeking: how a new incarnation finds the state of the slices it is to resume.
+
+It asks everybody who may hold copies for every slice, again on each tick, and waits until all have answered or are
+known to be dead: a holder that answers late may have the newest copy. Of all copies of a slice the one of the highest
+incarnation, and then of the highest cut, is taken. Nobody having a copy means that the slice begins at the start of
+the line; if its producers have moved on since, they will say so, and the state is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from dadstorm.core.line import START
+from dadstorm.core.messages import Found, Peer, Seek
+from dadstorm.core.slice import Tell
+from dadstorm.core.vault import Delta
+
+
+class Seeking:
+    def __init__(self, me: Peer, incarnation: int, slices: Sequence[int], asked: Iterable[int]) -> None:
+        self._me = me
+        self._incarnation = incarnation
+        self._waiting = {holder: set(slices) for holder in asked}
+        """Who was asked, and for which slices the answer is still to come."""
+        self._found: dict[int, tuple[int, Delta]] = {}
+
+    @property
+    def over(self) -> bool:
+        return not self._waiting
+
+    def ask(self) -> Iterator[Tell]:
+        for holder, slices in self._waiting.items():
+            seek = Seek(self._me.operator, self._me.replica, self._incarnation, tuple(sorted(slices)))
+            yield Tell(Peer(self._me.operator, holder), seek)
+
+    def answered(self, message: Found, table: pa.RecordBatch | None) -> None:
+        """One holder's copy of one slice, or that it has none."""
+        if message.cut >= START:
+            best = self._found.get(message.slice)
+            if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):
+                self._found[message.slice] = (message.incarnation, Delta(message.cut, table, message.mark))
+        waiting = self._waiting.get(message.holder)
+        if waiting is not None:
+            waiting.discard(message.slice)
+            if not waiting:
+                del self._waiting[message.holder]
+
+    def without(self, dead: Iterable[int]) -> None:
+        """These holders will not answer any more."""
+        for holder in dead:
+            self._waiting.pop(holder, None)
+
+    def base(self, slice_index: int) -> Delta:
+        """Where a slice resumes: the best copy that was found, or the start of the line."""
+        found = self._found.get(slice_index)
+        return Delta(START) if found is None else found[1]
