@@ -29,7 +29,7 @@ from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.codec import Rubbish, decode_table
-from dadstorm.wire.endpoint import Endpoint, Received
+from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from pcs import zygote
 from pcs.zygote import Ended, Fork, Forked, NotForked
 
@@ -51,6 +51,7 @@ log = structlog.get_logger()
 class Child:
     """A replica of this host: what it was asked for with, and its present incarnation."""
 
+    name: str
     request: control.Spawn
     bind: str
     ring: int
@@ -80,6 +81,8 @@ class Service:
         self._lifeline = lifeline
         self._children: dict[Peer, Child] = {}
         self._holder = Holder(PCS, 0)
+        self._sizes: list[int] = []
+        """How many replicas each operator of the plan has."""
         self._directory: tuple[tuple[str, ...], ...] = ()
         self._started = False
         self._draining = False
@@ -148,7 +151,7 @@ class Service:
         elif isinstance(message, Copy | Settle | Seek):
             self._hold(message, received)
         elif isinstance(message, control.Directory):
-            self._directory = message.addresses
+            self._on_directory(message)
         elif isinstance(message, control.Start):
             self._started = True
         elif isinstance(message, control.Drain):
@@ -157,6 +160,13 @@ class Service:
             self._stopping = True
         else:
             self._endpoint.drop(f"a {type(message).__name__} is not for a PCS")
+
+    def _on_directory(self, message: control.Directory) -> None:
+        problem = directory_problem(message, self._sizes)
+        if problem:
+            self._endpoint.drop(problem)
+        else:
+            self._directory = message.addresses
 
     def _spawn(self, request: control.Spawn, reply_to: bytes) -> None:
         try:
@@ -188,8 +198,10 @@ class Service:
             spec = operator.replicas[request.replica]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
             raise UserError(f"the plan cannot be read or has no such replica: {error}") from None
+        self._sizes = [len(each.replicas) for each in plan.operators]
         bind = spec.address or f"ipc://{self._sockets}/{request.operator}.{request.replica}"
-        return Child(request, bind, len(operator.replicas), plan.suspect_after_ms / 1000)
+        name = f"{operator.name} replica {request.replica}"
+        return Child(name, request, bind, len(operator.replicas), plan.suspect_after_ms / 1000)
 
     def _fork(self, peer: Peer, child: Child, resume: control.Resume | None) -> None:
         child.pid, child.alive = None, True
@@ -261,8 +273,8 @@ class Service:
         if not child.over and child.short_lives >= SHORT_LIVES_MAX:
             child.over = True
             text = (
-                f"operator {peer.operator}, replica {peer.replica} died {child.short_lives} times in a row, each time "
-                f"within {SHORT_LIFE_S:.0f} s: {describe(report.status)}. See the logs in {child.request.folder}"
+                f"{child.name} died {child.short_lives} times in a row, each time within {SHORT_LIFE_S:.0f} s: "
+                f"{describe(report.status)}; see the logs in {child.request.folder}"
             )
             self._endpoint.send(child.request.master, control.Failed(*peer, "run", text))
         if not child.over:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -19,7 +19,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from dadstorm.wire.codec import Content, Frame, Rubbish, decode, encode
-from dadstorm.wire.control import Message
+from dadstorm.wire.control import Directory, Message
 
 MESSAGE_BYTES_MAX = 1 << 30
 """Nothing legitimate is larger: tiles are cut at 32 MiB unless one record alone makes more. More is refused unread."""
@@ -159,3 +159,12 @@ def is_address(text: str) -> bool:
     if text.startswith("ipc://"):
         return "\0" not in text and len("ipc://") < len(text.encode()) <= _IPC_BYTES_MAX
     return _TCP.fullmatch(text) is not None
+
+
+def directory_problem(directory: Directory, sizes: Sequence[int]) -> str | None:
+    """Why this cannot be the directory of a plan whose operators have so many replicas; None if it can."""
+    if [len(replicas) for replicas in directory.addresses] != list(sizes):
+        return "the directory of another plan"
+    if not all(is_address(address) for replicas in directory.addresses for address in replicas):
+        return "a directory with addresses that are none"
+    return None

@@ -14,11 +14,27 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from dadstorm.core.messages import Attach, Safe, Tiles, Want
+from dadstorm.core.messages import (
+    Attach,
+    Beat,
+    Copy,
+    Done,
+    Down,
+    Found,
+    Gone,
+    Held,
+    Here,
+    Safe,
+    Seek,
+    Settle,
+    Tiles,
+    Want,
+)
 from dadstorm.core.rows import Rows
+from dadstorm.core.vault import fold
 from dadstorm.plan import Plan
 from dadstorm.wire import codec, control
-from dadstorm.wire.codec import Rubbish, decode_rows, encode
+from dadstorm.wire.codec import Content, Rubbish, decode_rows, decode_table, encode
 
 TOKEN = b"T" * codec.TOKEN_BYTES
 FOREIGN = b"F" * codec.TOKEN_BYTES
@@ -37,10 +53,22 @@ def some_rows(seqs: list[int] | None = None) -> Rows:
 
 
 SHAKE = control.Shake()
-MESSAGES: list[tuple[control.Message, Rows | None]] = [
+MESSAGES: list[tuple[control.Message, Content]] = [
     (Tiles(0, 0, 1, 0, 0, 10, (0, 1), (2, 2)), some_rows()),
     (Tiles(0, 0, 1, 0, 0, 10, (0,), (0,)), None),
-    (Attach(1, 0, 0, (Want(0, 0, 0),)), None),
+    (Attach(1, 0, 0, 0, (Want(0, 0, 0),)), None),
+    (Done(0, 0, 1, 0, 7, True), None),
+    (Gone(0, 0, 1, 0, 0, 7), None),
+    (Here(0, 0, 1), None),
+    (Copy(0, 0, 0, 0, None, 7, {"line": 3}), some_rows().data),
+    (Copy(0, 0, 0, 0, 7, 8), None),
+    (Settle(0, 0, 0, 0, 7), None),
+    (Held(0, 0, 0, 1, 0, 7, 5), None),
+    (Seek(0, 0, 1, (0, 1)), None),
+    (Found(0, 0, 0, 1, 7, None), some_rows().data),
+    (Beat(0, 0, 0), None),
+    (Down(0, 0, 0), None),
+    (control.Respawn(0, 0, 1), None),
     (Safe(1, 0, ((0, 7),)), None),
     (control.Spawn(b"plan", 0, 0, "ipc://x", "/", SHAKE), None),
     (control.Spawned(0, 0, 17), None),
@@ -89,7 +117,7 @@ def nonsense() -> list[list[bytes]]:
     return [list(map(bytes, frames)) for frames in good + flipped + truncated + rubbish + many + http + large]
 
 
-def sense_without(plan: Plan) -> list[tuple[control.Message, Rows | None]]:
+def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
     """Well-formed messages, with the right token, that make no sense to whomever they come."""
     far = numbers([1 << 61, 1 << 62])
     tiles = [
@@ -112,10 +140,23 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Rows | None]]:
             (Tiles(producer, 0, consumer, 0, 7, 3, (0,), (0,)), None),
         ]
     attach: list[Any] = [
-        Attach(c, r, i, (Want(*w),))
+        Attach(c, r, 0, i, (Want(*w),))
         for c, r, i, w in [(9, 0, 0, (0, 0, 0)), (1, 9, 0, (0, 0, 0)), (1, 0, 5, (0, 0, 0)), (-1, -1, -1, (-1, -1, -1))]
     ]
     safe = [Safe(9, 0, ((0, 1),)), Safe(1, 9, ((0, 1),)), Safe(1, 0, ((99, 1),)), Safe(1, 0, ((0, -5),))]
+    ring: list[Any] = [
+        Done(7, 0, 1, 0, 5, True),
+        Done(0, 0, 9, 2**64 - 1, -1, False),
+        Gone(7, 0, 1, 0, 0, 5),
+        Here(2**64 - 1, -1, -1),
+        Copy(77, 0, 0, 0, None, 5, {"a": [{"b": None}]}),
+        Copy(77, 0, 0, 99, -1, -5),
+        Settle(77, 0, 0, -1, 5),
+        Seek(99, 0, 0, (0, 2**64 - 1)),
+        Beat(99, 0, 0),
+        Down(99, 0, 0),
+        control.Respawn(99, 0, 5),
+    ]
     strange = [
         control.Directory(()),
         control.Directory((("ipc://x",),) * 5),
@@ -129,11 +170,11 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Rows | None]]:
         control.Spawned(77, 0, 1),
         control.Refused(77, 0, "why"),
     ]
-    return [*tiles, *((message, None) for message in [*attach, *safe, *strange])]
+    return [*tiles, *((message, None) for message in [*attach, *safe, *ring, *strange])]
 
 
 def use_mutated_rows() -> None:
-    """Decode every mutation of a body and do to the rows whatever operators may do."""
+    """Decode every mutation of a body and do to the rows whatever operators may do; then the same with snapshots."""
     body = bytes(encode(TOKEN, MESSAGES[0][0], some_rows())[1])
     accepted = 0
     for mutated in mutations(body):
@@ -151,6 +192,11 @@ def use_mutated_rows() -> None:
                 column.to_pylist()
             except (UnicodeDecodeError, OverflowError):
                 continue  # Bytes that are no text, a date beyond all calendars: wrong values, but values.
+    for mutated in mutations(bytes(encode(TOKEN, Copy(0, 0, 0, 0, None, 7), some_rows().data)[1])):
+        try:
+            fold([decode_table(mutated), some_rows().data], forget=True)
+        except (Rubbish, pa.ArrowInvalid):
+            continue
     print("accepted", accepted)
 
 

@@ -353,6 +353,7 @@ def test_a_run_without_parent_leaves_no_replica_that_is_stuck(tmp_path: Path) ->
 
 @pytest.mark.parametrize("generation", ["PCS", "zygote", "replica"])
 def test_a_process_that_is_killed_as_soon_as_it_is_there(diamond: Path, generation: str) -> None:
+    """Without a parent nothing can run; a replica is started again."""
     with started(diamond) as command:
         family = psutil.Process(command.process.pid)
         depth = ["PCS", "zygote", "replica"].index(generation)
@@ -371,27 +372,35 @@ def test_a_process_that_is_killed_as_soon_as_it_is_there(diamond: Path, generati
         found = victim()
         assert found is not None
         found.kill()
+        if generation == "replica":
+            wait_for(command, RUNNING)
+            command.interrupt()
         outcome = command.ended(20)
     nothing_is_left()
-    assert outcome.code == 1, outcome.err
-    assert outcome.err.startswith("failed: "), outcome.err
     assert "Traceback" not in outcome.err
+    if generation == "replica":
+        assert is_a_prefix(outcome.ok()) > 0
+    else:
+        assert outcome.code == 1, outcome.err
+        assert outcome.err.startswith("failed: "), outcome.err
 
 
+@pytest.mark.parametrize("moment", [RUNNING, DRAINING])
 @pytest.mark.parametrize("name", ["g replica 0", "left replica 1", "both replica 0", "both.sink replica 0"])
-def test_a_run_fails_when_a_replica_is_killed_and_names_it(diamond: Path, name: str) -> None:
+def test_a_replica_that_is_killed_is_replaced_and_leaves_nothing(diamond: Path, name: str, moment: str) -> None:
     with started(diamond) as command:
         wait_for(command, RUNNING)
         victim = parts(command)[2][name]
-        killed = time.monotonic()
+        wait_for(command, moment)
         victim.kill()
-        outcome = command.ended(20)
-        assert time.monotonic() - killed < 10, "told at once, not waited for"
+        if moment == RUNNING:
+            written = rows_written(diamond)
+            until(lambda: rows_written(diamond) > written + 5_000, "it goes on")
+            command.interrupt()
+        outcome = command.ended().ok()
     nothing_is_left()
-    assert outcome.code == 1
-    assert f"failed: {name} (process {victim.pid}) died: killed by signal 9 (SIGKILL)" in outcome.err
     assert "Traceback" not in outcome.err
-    is_a_prefix(outcome)
+    assert is_a_prefix(outcome) > 0
 
 
 # -- with processes that hang -----------------------------------------------------------------------------------------
