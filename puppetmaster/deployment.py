@@ -72,6 +72,7 @@ class Deployment:
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _ending: bool = False
     _started: bool = False
+    _draining: bool = False
     _directory: control.Directory | None = None
 
     def deploy(self) -> None:
@@ -103,6 +104,8 @@ class Deployment:
             self.endpoint.send(address, self._directory)
             if self._started:
                 self.endpoint.send(address, control.Start())
+            if self._draining:
+                self.endpoint.send(address, control.Drain())
 
     def _start_order(self) -> list[Peer]:
         """Everybody, in the order in which they are spawned and told things: the plan's, unless it is shaken."""
@@ -125,6 +128,7 @@ class Deployment:
     def drain(self) -> None:
         """Ask the sources to end their streams; everything that is under way comes out."""
         log.info("drain")
+        self._draining = True
         self.endpoint.send(self.pcs, control.Drain())
         self.tell_all(control.Drain())
 
