@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from dadstorm.core.holder import Holder
+from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.messages import Peer
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine
@@ -78,8 +80,44 @@ def plan_of(*operators: Operator, **settings: Any) -> Plan:
     return Plan("test", operators, **settings)
 
 
+def unborn(plan: Plan, name: str, replica: int = 0, incarnation: int = 0) -> ReplicaMachine:
+    """A replica that has not begun yet."""
+    return ReplicaMachine(plan, Peer(plan.index(name), replica), lambda one: make_kernel(one, plan), incarnation)
+
+
 def machine(plan: Plan, name: str, replica: int = 0) -> ReplicaMachine:
-    return ReplicaMachine(plan, Peer(plan.index(name), replica), lambda one: make_kernel(one, plan))
+    """A replica in its first incarnation, resumed at the start of the line."""
+    made = unborn(plan, name, replica)
+    list(made.begin())
+    return made
+
+
+class Kept:
+    """A replica together with those who hold the copies of its slices: none of them ever fails."""
+
+    def __init__(self, plan: Plan, name: str, replica: int = 0) -> None:
+        self.machine = unborn(plan, name, replica)
+        self._holders: dict[Peer, Holder] = {}
+        self.do(self.machine.begin())
+
+    def do(self, actions: Iterable[Any]) -> list[Any]:
+        """Give copies to their holders and the answers back until there is nothing left to say; all other actions."""
+        others, waiting = [], deque(actions)
+        while waiting:
+            action = waiting.popleft()
+            if isinstance(action, SendCopy | SendSettle):
+                holder = self._holders.setdefault(action.to, Holder(action.to.replica, 0))
+                copy = isinstance(action, SendCopy)
+                held = holder.copy(action.message, action.table) if copy else holder.settle(action.message)
+                waiting.extend(self.machine.handle(held))
+            else:
+                others.append(action)
+        return others
+
+
+def mark_at(cut: int) -> dict[str, int]:
+    """What a reader would need in order to go on at a cut."""
+    return {"cut": cut}
 
 
 def everything(thing: Any) -> Any:

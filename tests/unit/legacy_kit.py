@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
+
 from dadstorm import legacy, topology
 from dadstorm.core.rows import Rows
 from dadstorm.errors import UserError
@@ -34,17 +36,21 @@ def records(plan: Plan, source: Operator, folder: str) -> Rows:
 def outputs(plan: Plan, seed: int = 0) -> dict[str, str]:
     """What each sink of a plan writes as CSV, from a run under a seeded schedule; by the file's name."""
     sources = {one.name: records(plan, one, ".") for one in plan.operators if one.kind == "source"}
-    written = Cluster.build(plan, sources, lambda operator: make_kernel(operator, plan), seed).run()
+    written = Cluster(plan, sources, lambda operator: make_kernel(operator, plan), seed).run()
     return {
         os.path.basename(plan[name].params["path"]).removesuffix(".csv"): _csv(plan[name], rows)
         for name, rows in written.items()
     }
 
 
-def _csv(sink: Operator, rows: Rows) -> str:
-    if not len(rows):
+def _csv(sink: Operator, rows: list[tuple[object, ...]]) -> str:
+    if not rows:
         return ""
-    return csv_lines(rows.data, ragged=bool(sink.params.get("ragged"))).to_pybytes().decode()
+    columns = list(zip(*[fields for _, _, *fields in rows], strict=True))
+    data = pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, sink.schema, strict=True)], schema=sink.schema
+    )
+    return csv_lines(data, ragged=bool(sink.params.get("ragged"))).to_pybytes().decode()
 
 
 def told(error: UserError, path: Path) -> list[str]:

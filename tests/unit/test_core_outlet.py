@@ -27,7 +27,7 @@ def sent(sends: Iterable[Send]) -> list[tuple[int, tuple[int, ...], int, int]]:
 
 def attached(slices: int = 1, retain: bool = True) -> Outlet:
     made = outlet(slices, retain)
-    assert list(made.attach(0, [(index, 0) for index in range(slices)])) == []
+    assert list(made.attach(0, 0, [(index, 0) for index in range(slices)])) == []
     return made
 
 
@@ -49,7 +49,7 @@ def test_what_is_emitted_before_anybody_attached_waits() -> None:
     made = outlet()
     assert list(made.emit(0, 5, rows(1))) == []
     assert list(made.emit(5, 9, rows(7))) == []
-    assert ranges(made.attach(0, [(0, 0)])) == [(0, 5, [1]), (5, 9, [7])]
+    assert ranges(made.attach(0, 0, [(0, 0)])) == [(0, 5, [1]), (5, 9, [7])]
     assert ranges(made.emit(9, 12, rows(10))) == [(9, 12, [10])]
 
 
@@ -57,35 +57,35 @@ def test_who_attaches_again_gets_what_is_kept_from_its_cut_on() -> None:
     made = attached()
     for lo in (0, 5, 10):
         list(made.emit(lo, lo + 5, rows(lo, lo + 4)))
-    assert ranges(made.attach(0, [(0, 5)])) == [(5, 10, [5, 9]), (10, 15, [10, 14])]
-    inside = ranges(made.attach(0, [(0, 7)]))
+    assert ranges(made.attach(0, 0, [(0, 5)])) == [(5, 10, [5, 9]), (10, 15, [10, 14])]
+    inside = ranges(made.attach(0, 0, [(0, 7)]))
     assert inside == [(5, 10, [5, 9]), (10, 15, [10, 14])], "a tile goes whole; who gets it trims"
-    assert ranges(made.attach(0, [(0, 15)])) == []
+    assert ranges(made.attach(0, 0, [(0, 15)])) == []
 
 
 def test_a_slice_that_is_ahead_gets_nothing_that_it_has() -> None:
     made = outlet()
-    list(made.attach(0, [(0, 10)]))
+    list(made.attach(0, 0, [(0, 10)]))
     assert ranges(made.emit(0, 10, rows(1))) == []
     assert ranges(made.emit(10, 20, rows(11))) == [(10, 20, [11])]
 
 
 def test_a_slice_that_moved_gets_its_tiles_at_the_new_place() -> None:
     made = attached(2)
-    list(made.attach(1, [(1, 0)]))
+    list(made.attach(1, 0, [(1, 0)]))
     assert sent(made.emit(0, 5, NOTHING)) == [(0, (0,), 0, 5), (1, (1,), 0, 5)]
 
 
 def test_neighbouring_slices_of_one_replica_share_a_message() -> None:
     made = outlet(6)
-    list(made.attach(0, [(0, 0), (1, 0), (4, 0)]))
-    list(made.attach(1, [(2, 0), (3, 0)]))
+    list(made.attach(0, 0, [(0, 0), (1, 0), (4, 0)]))
+    list(made.attach(1, 0, [(2, 0), (3, 0)]))
     assert sent(made.emit(0, 5, NOTHING)) == [(0, (0, 1), 0, 5), (1, (2, 3), 0, 5), (0, (4,), 0, 5)]
 
 
 def test_slices_that_stand_elsewhere_are_left_out_of_it() -> None:
     made = outlet(3)
-    list(made.attach(0, [(0, 0), (1, 50), (2, 0)]))
+    list(made.attach(0, 0, [(0, 0), (1, 50), (2, 0)]))
     assert sent(made.emit(0, 5, NOTHING)) == [(0, (0,), 0, 5), (0, (2,), 0, 5)]
 
 
@@ -93,7 +93,7 @@ def test_a_shared_message_holds_each_slices_rows_one_after_the_other() -> None:
     together, alone = attached(3), attached(3)
     alone_rows = rows(*range(40))
     for index in range(3):
-        list(alone.attach(index, [(index, 0)]))
+        list(alone.attach(index, 0, [(index, 0)]))
     (send,) = together.emit(0, 40, alone_rows)
     parts = list(alone.emit(0, 40, alone_rows))
     assert send.message.counts == tuple(len(part.rows) for part in parts)
@@ -126,8 +126,8 @@ def test_safe_never_moves_back() -> None:
 def test_at_most_once_keeps_nothing_once_everybody_is_there(retain: bool) -> None:
     made = outlet(2, retain)
     list(made.emit(0, 5, rows(1, 2, 3)))
-    list(made.attach(0, [(0, 0)]))
+    list(made.attach(0, 0, [(0, 0)]))
     assert made.kept_rows == 3, "the other slice has not attached yet"
-    assert ranges(made.attach(0, [(1, 0)])) != []
+    assert ranges(made.attach(0, 0, [(1, 0)])) != []
     list(made.emit(5, 9, rows(7)))
     assert made.kept_rows == (4 if retain else 0)

@@ -7,10 +7,22 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from core_kit import everything, ids, machine, numbers, operator, plan_of, ranges, rows
+from core_kit import (
+    Kept,
+    everything,
+    ids,
+    machine,
+    mark_at,
+    numbers,
+    operator,
+    plan_of,
+    ranges,
+    rows,
+    unborn,
+)
 
 from dadstorm.core.line import END
-from dadstorm.core.messages import Attach, Message, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import Attach, Done, Here, Message, Peer, Safe, Tiles, Want
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ProtocolError, ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
@@ -47,25 +59,26 @@ def told(actions: Any) -> list[tuple[Peer, Message]]:
 
 
 def test_a_replica_asks_every_producer_for_the_channels_of_its_slices() -> None:
-    assert told(machine(plan(), "work", 1).attach()) == [
-        (Peer(SOURCE, 0), Attach(WORK, 1, 0, (Want(0, 1, 0),))),
-        (Peer(SOURCE, 1), Attach(WORK, 1, 0, (Want(1, 1, 0),))),
+    assert told(unborn(plan(), "work", 1).begin()) == [
+        (Peer(SOURCE, 0), Attach(WORK, 1, 0, 0, (Want(0, 1, 0),))),
+        (Peer(SOURCE, 1), Attach(WORK, 1, 0, 0, (Want(1, 1, 0),))),
     ]
 
 
 def test_it_asks_from_where_it_stands() -> None:
     work = machine(plan(), "work")
     list(work.handle(tiles(0, 10, (1,)), rows(4)))
-    assert told(work.attach())[0] == (Peer(SOURCE, 0), Attach(WORK, 0, 0, (Want(0, 0, 10),)))
+    again = told(work.handle(Here(SOURCE, 0, 1)))
+    assert again == [(Peer(SOURCE, 0), Attach(WORK, 0, 0, 0, (Want(0, 0, 10),)))], "to a new incarnation of a producer"
 
 
 def test_a_source_asks_nobody() -> None:
-    assert list(machine(plan(), "source").attach()) == []
+    assert told(unborn(plan(), "source").begin()) == []
 
 
 def test_a_replica_without_slices_stands_by_and_is_finished() -> None:
-    standby = machine(plan(), "work", 2)
-    assert list(standby.attach()) == []
+    standby = unborn(plan(), "work", 2)
+    assert list(standby.begin()) == []
     assert not standby.has_work()
     assert standby.finished
 
@@ -74,7 +87,7 @@ def test_a_gap_is_asked_for_again_from_where_the_channel_stands() -> None:
     work = machine(plan(), "work")
     list(work.handle(tiles(0, 10, (1,)), rows(4)))
     again = told(work.handle(tiles(20, 30, (1,)), rows(25)))
-    assert again == [(Peer(SOURCE, 0), Attach(WORK, 0, 0, (Want(0, 0, 10),)))]
+    assert again == [(Peer(SOURCE, 0), Attach(WORK, 0, 0, 0, (Want(0, 0, 10),)))]
     assert work.progress.gaps == 1
 
 
@@ -130,15 +143,10 @@ def test_the_inputs_of_an_operator_may_name_their_fields_differently() -> None:
 # -- safe ------------------------------------------------------------------------------------------------------------
 
 
-def sink_at(cut: int) -> ReplicaMachine:
-    sink = machine(plan(), "sink")
-    sink.sinks[0].done = cut
-    sink.sinks[0].committed(cut)
-    return sink
-
-
 def test_safe_is_announced_once_to_every_producer_that_has_slices() -> None:
-    sink = sink_at(7)
+    kept = Kept(plan(), "sink")
+    sink = kept.machine
+    kept.do(sink.sinks[0].commit(7, {}))
     first = told(sink.announce())
     assert first == [
         (Peer(WORK, 0), Safe(SINK, 0, ((0, 7),))),
@@ -146,29 +154,42 @@ def test_safe_is_announced_once_to_every_producer_that_has_slices() -> None:
         (Peer(OTHER, 0), Safe(SINK, 1, ((0, 7),))),
     ]
     assert list(sink.announce()) == []
-    sink.sinks[0].committed(9)
+    kept.do(sink.sinks[0].commit(9, {}))
     assert [message.cuts for _, message in told(sink.announce()) if isinstance(message, Safe)] == [((0, 9),)] * 3
 
 
 def test_what_consumers_are_safe_of_is_forgotten_and_passed_on() -> None:
-    work = machine(plan(), "work")
-    list(work.handle(Attach(SINK, 0, 0, (Want(0, 0, 0),))))
+    """Passed on is the newest snapshot that everybody holds; here, the one where the sources stand still."""
+    kept = Kept(plan(), "work")
+    work = kept.machine
+    list(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),))))
     for producer_slice in (0, 1):
         list(work.handle(tiles(0, 10, (1,), producer_slice=producer_slice), rows(4 + producer_slice)))
-    assert ranges(work.work(10)) == [(0, 10, [4, 5])]
+        list(work.handle(Done(SOURCE, producer_slice, WORK, 0, 10, still=True)))
+    assert ranges(kept.do(work.work(10))) == [(0, 10, [4, 5])]
     assert list(work.announce()) == []
-    list(work.handle(Safe(SINK, 0, ((0, 10),))))
+    kept.do(work.handle(Safe(SINK, 0, ((0, 10),))))
     assert [message.cuts for _, message in told(work.announce()) if isinstance(message, Safe)] == [((0, 10),)] * 2
-    assert ranges(work.handle(Attach(SINK, 0, 0, (Want(0, 0, 0),)))) == []
+    assert ranges(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),)))) == []
+
+
+def test_without_a_holder_of_its_snapshots_nothing_is_safe() -> None:
+    work = machine(plan(), "work")
+    for producer_slice in (0, 1):
+        list(work.handle(tiles(0, END, (0,), producer_slice=producer_slice)))
+    list(work.work(10))
+    list(work.handle(Safe(SINK, 0, ((0, END),))))
+    assert list(work.announce()) == []
 
 
 def test_finished_is_when_everything_to_the_end_of_the_line_is_safe() -> None:
-    source = machine(plan(), "source")
-    list(source.sources[0].records(rows(1), END, None))
+    kept = Kept(plan(), "source")
+    source = kept.machine
+    kept.do(source.sources[0].records(rows(1), END, None, mark_at))
     assert not source.finished
-    list(source.handle(Safe(WORK, 0, ((0, END),))))
+    kept.do(source.handle(Safe(WORK, 0, ((0, END),))))
     assert not source.finished, "the other slice may still ask"
-    list(source.handle(Safe(WORK, 0, ((1, END),))))
+    kept.do(source.handle(Safe(WORK, 0, ((1, END),))))
     assert source.finished
 
 
@@ -178,7 +199,7 @@ def test_finished_is_when_everything_to_the_end_of_the_line_is_safe() -> None:
 def busy() -> ReplicaMachine:
     """The first replica of the operator, with rows that wait and rows that were sent."""
     work = machine(plan(), "work")
-    list(work.handle(Attach(SINK, 0, 0, (Want(0, 0, 0),))))
+    list(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),))))
     for producer_slice in (0, 1):
         list(work.handle(tiles(0, 10, (2,), producer_slice=producer_slice), rows(4, 8)))
     list(work.work(2))
@@ -223,20 +244,20 @@ BAD_TILES: dict[str, tuple[Tiles, Rows | None]] = {
 
 WANT = Want(0, 0, 0)
 BAD_ATTACHES: dict[str, Attach] = {
-    "of an operator that there is not": Attach(9, 0, 0, (WANT,)),
-    "of a negative operator": Attach(-1, 0, 0, (WANT,)),
-    "of an operator that does not read us": Attach(SOURCE, 0, 0, (WANT,)),
-    "by an input that reads another": Attach(SINK, 0, 1, (WANT,)),
-    "by a negative input": Attach(SINK, 0, -1, (WANT,)),
-    "from a replica that there is not": Attach(SINK, 1, 0, (WANT,)),
-    "from a negative replica": Attach(SINK, -1, 0, (WANT,)),
-    "to a slice that lives elsewhere": Attach(SINK, 0, 0, (Want(1, 0, 0),)),
-    "to a slice that there is not": Attach(SINK, 0, 0, (Want(5, 0, 0),)),
-    "for a slice that there is not": Attach(SINK, 0, 0, (Want(0, 1, 0),)),
-    "for a negative slice": Attach(SINK, 0, 0, (Want(0, -1, 0),)),
-    "from before the line": Attach(SINK, 0, 0, (Want(0, 0, -1),)),
-    "from beyond the line": Attach(SINK, 0, 0, (Want(0, 0, END + 1),)),
-    "right at first and then wrong": Attach(SINK, 0, 0, (Want(0, 0, 5), Want(1, 0, 5))),
+    "of an operator that there is not": Attach(9, 0, 0, 0, (WANT,)),
+    "of a negative operator": Attach(-1, 0, 0, 0, (WANT,)),
+    "of an operator that does not read us": Attach(SOURCE, 0, 0, 0, (WANT,)),
+    "by an input that reads another": Attach(SINK, 0, 0, 1, (WANT,)),
+    "by a negative input": Attach(SINK, 0, 0, -1, (WANT,)),
+    "from a replica that there is not": Attach(SINK, 1, 0, 0, (WANT,)),
+    "from a negative replica": Attach(SINK, -1, 0, 0, (WANT,)),
+    "to a slice that lives elsewhere": Attach(SINK, 0, 0, 0, (Want(1, 0, 0),)),
+    "to a slice that there is not": Attach(SINK, 0, 0, 0, (Want(5, 0, 0),)),
+    "for a slice that there is not": Attach(SINK, 0, 0, 0, (Want(0, 1, 0),)),
+    "for a negative slice": Attach(SINK, 0, 0, 0, (Want(0, -1, 0),)),
+    "from before the line": Attach(SINK, 0, 0, 0, (Want(0, 0, -1),)),
+    "from beyond the line": Attach(SINK, 0, 0, 0, (Want(0, 0, END + 1),)),
+    "right at first and then wrong": Attach(SINK, 0, 0, 0, (Want(0, 0, 5), Want(1, 0, 5))),
 }
 
 BAD_SAFES: dict[str, Safe] = {
@@ -279,7 +300,7 @@ def test_what_is_not_refused_does_change_something() -> None:
     """The comparison above sees every kind of change."""
     changes: list[tuple[Message, Rows | None]] = [
         (GOOD, BODY),
-        (Attach(SINK, 0, 0, (Want(0, 0, 5),)), None),
+        (Attach(SINK, 0, 0, 0, (Want(0, 0, 5),)), None),
         (Safe(SINK, 0, ((0, 5),)), None),
     ]
     for message, body in changes:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from core_kit import SCHEMA, ids, numbers, ranges, rows, tile
+from core_kit import SCHEMA, ids, mark_at, numbers, ranges, rows, tile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,11 +20,14 @@ from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 from dadstorm.core.slice import Deliver, Merger, SinkSlice, SourceSlice, WorkSlice
+from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Verdict
 from dadstorm.core.window import Window
 
 PACKING = Packing((0, 0), 1, 1)
 """Two inputs, two outputs a tuple."""
+STRIDE = 1 << 10
+"""Farther than any of these rows: no snapshot is due while they are processed."""
 SUB_BITS = 3
 """How wide the subs of these tests are once the input is packed in."""
 
@@ -42,17 +45,21 @@ class Twice(Stateless):
 
 def outlet(port: int = 0) -> Outlet:
     made = Outlet(0, 0, 1, port, port, Router("primary", (), 1, 0), retain=True)
-    list(made.attach(0, [(0, 0)]))
+    list(made.attach(0, 0, [(0, 0)]))
     return made
 
 
 def merger(channels: Sequence[tuple[int, int]] = ((0, 0), (1, 0)), gaps_allowed: bool = False) -> Merger:
-    return Merger(PACKING, SUB_BITS, channels, gaps_allowed)
+    return Merger(PACKING, SUB_BITS, channels, 0, gaps_allowed)
 
 
 def work_slice(outlets: Sequence[Outlet] | None = None) -> WorkSlice:
     made = [outlet()] if outlets is None else outlets
-    return WorkSlice(0, merger(), Twice(), PACKING, SCHEMA, made)
+    return WorkSlice(0, 0, made, None, Stride(1000, STRIDE), merger(), Twice(), PACKING, SCHEMA)
+
+
+def sink_slice() -> SinkSlice:
+    return SinkSlice(0, 0, None, Stride(1000, STRIDE), merger(), SCHEMA)
 
 
 def run(one: WorkSlice | SinkSlice, rows_max: int = 1 << 20) -> list[Any]:
@@ -215,8 +222,8 @@ def test_a_heavy_tile_is_cut_between_seqs(found: list[int], bytes_max: int) -> N
     records = rows(*[(seq, index) for index, seq in enumerate(sorted(found))])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slices, "TILE_BYTES_MAX", bytes_max)
-        source = SourceSlice(0, [outlet()], Window(1 << 20, 1 << 30))
-        sends = list(source.records(records, 10, None))
+        source = source_slice(1 << 20)
+        sends = list(source.records(records, 10, None, mark_at))
     assert_tiles_the_line(sends)
     assert sends[-1].message.hi == 10
     assert ids(Rows.concat([send.rows for send in sends])) == ids(records)
@@ -229,27 +236,28 @@ def test_a_heavy_tile_is_cut_between_seqs(found: list[int], bytes_max: int) -> N
 # -- sources ---------------------------------------------------------------------------------------------------------
 
 
-def source_slice(rows_max: int = 10) -> SourceSlice:
-    return SourceSlice(0, [outlet()], Window(rows_max, 1 << 20))
+def source_slice(rows_max: int = 10, outlets: Sequence[Outlet] | None = None) -> SourceSlice:
+    made = [outlet()] if outlets is None else outlets
+    return SourceSlice(0, 0, made, None, Stride(1000, STRIDE), Window(rows_max, 1 << 30))
 
 
 def test_records_become_tiles() -> None:
     source = source_slice()
-    assert ranges(source.records(rows(0, 1), 2, None)) == [(0, 2, [0, 1])]
-    assert ranges(source.records(Rows.empty(SCHEMA), 9, None)) == [(2, 9, [])]
+    assert ranges(source.records(rows(0, 1), 2, None, mark_at)) == [(0, 2, [0, 1])]
+    assert ranges(source.records(Rows.empty(SCHEMA), 9, None, mark_at)) == [(2, 9, [])]
     assert source.done == 9
 
 
 def test_a_reader_with_nothing_new_emits_nothing() -> None:
     source = source_slice()
-    list(source.records(rows(0), 5, None))
-    assert list(source.records(Rows.empty(SCHEMA), 5, None)) == []
+    list(source.records(rows(0), 5, None, mark_at))
+    assert list(source.records(Rows.empty(SCHEMA), 5, None, mark_at)) == []
     assert source.done == 5
 
 
 def test_the_room_comes_back_when_the_consumer_is_safe() -> None:
     source = source_slice(rows_max=2)
-    list(source.records(rows(0, 1), 2, None))
+    list(source.records(rows(0, 1), 2, None, mark_at))
     assert source.room == (0, 0)
     source.outlets[0].advance([(0, 2)])
     assert source.room[0] == 2
@@ -257,14 +265,14 @@ def test_the_room_comes_back_when_the_consumer_is_safe() -> None:
 
 def test_at_the_end_of_the_line_there_is_nothing_to_read() -> None:
     source = source_slice()
-    list(source.records(rows(0), END, None))
+    list(source.records(rows(0), END, None, mark_at))
     assert source.room == (0, 0)
 
 
 def test_dead_letters_of_a_source_count_in_the_window() -> None:
-    source = SourceSlice(0, [outlet(0), outlet(1)], Window(2, 1 << 20))
+    source = source_slice(2, [outlet(0), outlet(1)])
     letter = pa.RecordBatch.from_arrays([pa.array(["x"])] * 3, schema=DEAD)
-    sends = list(source.records(rows(0), 2, Rows(rows(1).seq, rows(1).sub, letter)))
+    sends = list(source.records(rows(0), 2, Rows(rows(1).seq, rows(1).sub, letter), mark_at))
     assert ranges(sends) == [(0, 2, [0]), (0, 2, [1])]
     assert source.room == (0, 0)
 
@@ -274,7 +282,7 @@ def test_dead_letters_of_a_source_count_in_the_window() -> None:
 
 @pytest.mark.parametrize("rows_max", [1, 2, 3, 100])
 def test_a_sink_gets_whole_seqs_in_id_order_and_a_cut_that_it_can_commit(rows_max: int) -> None:
-    sink = fed(SinkSlice(0, merger(), SCHEMA))
+    sink = fed(sink_slice())
     delivered: list[Deliver] = run(sink, rows_max)
     together = ids(Rows.concat([one.rows for one in delivered]))
     assert together == sorted(together) and len(together) == 8
@@ -286,10 +294,11 @@ def test_a_sink_gets_whole_seqs_in_id_order_and_a_cut_that_it_can_commit(rows_ma
 
 
 def test_a_sink_is_safe_of_what_it_has_committed() -> None:
-    sink = SinkSlice(0, merger(), SCHEMA)
+    """With a keeper it is safe of it when the copies of the mark are settled as well."""
+    sink = sink_slice()
     fed(sink)
     run(sink)
     assert sink.safe == 0
-    sink.committed(7)
-    sink.committed(3)
+    list(sink.commit(7, {}))
+    list(sink.commit(3, {}))
     assert sink.safe == 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from core_kit import NUMBER, ids, operator, plan_of, rows
+from core_kit import NUMBER, operator, plan_of, rows
 
 from dadstorm.core.line import END
 from dadstorm.core.rows import Rows
@@ -85,7 +85,8 @@ def joined(sources: int, window_rows: int, slices: int = 1, window_bytes: int = 
 
 
 def run(plan: Plan, records: dict[str, Rows], seed: int) -> list[tuple[int, int]]:
-    return ids(Cluster.build(plan, records, lambda one: make_kernel(one, plan), seed).run()["out"])
+    written = Cluster(plan, records, lambda one: make_kernel(one, plan), seed).run()
+    return [(seq, sub) for seq, sub, _ in written["out"]]
 
 
 @pytest.mark.parametrize("seed", range(5))
