@@ -60,7 +60,8 @@ class Round:
 
     def __str__(self) -> str:
         verdict = "identical" if self.same and not self.code else f"WRONG (exit {self.code}) {self.message}"
-        return f"seed {self.seed}: {len(self.faults)} faults ({', '.join(self.faults)}), {self.seconds:.1f} s: {verdict}"
+        faults = f"{len(self.faults)} faults ({', '.join(self.faults)})"
+        return f"seed {self.seed}: {faults}, {self.seconds:.1f} s: {verdict}"
 
 
 def reference(folder: Path) -> dict[str, bytes]:
