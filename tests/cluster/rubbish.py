@@ -52,7 +52,11 @@ def some_rows(seqs: list[int] | None = None) -> Rows:
     return Rows(seq, np.arange(len(seq), dtype=np.int64), pa.record_batch(arrays, schema=SCHEMA))
 
 
-SHAKE = control.Shake()
+
+def spawn(plan: bytes, operator: int, replica: int, folder: str = "/") -> control.Spawn:
+    return control.Spawn(plan, operator, replica, master="ipc://x", folder=folder, shake=control.Shake())
+
+
 MESSAGES: list[tuple[control.Message, Content]] = [
     (Tiles(0, 0, 1, 0, 0, 10, (0, 1), (2, 2)), some_rows()),
     (Tiles(0, 0, 1, 0, 0, 10, (0,), (0,)), None),
@@ -70,7 +74,7 @@ MESSAGES: list[tuple[control.Message, Content]] = [
     (Down(0, 0, 0), None),
     (control.Respawn(0, 0, 1), None),
     (Safe(1, 0, ((0, 7),)), None),
-    (control.Spawn(b"plan", 0, 0, "ipc://x", "/", SHAKE), None),
+    (spawn(b"plan", 0, 0), None),
     (control.Spawned(0, 0, 17), None),
     (control.Refused(0, 0, "why"), None),
     (control.Died(0, 0, 17, -9), None),

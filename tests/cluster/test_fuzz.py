@@ -30,7 +30,7 @@ import zmq
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit import ROOT, Running, until
-from rubbish import FOREIGN, MESSAGES, SCHEMA, SHAKE, TOKEN, forged, mutations, nonsense, numbers, sense_without
+from rubbish import FOREIGN, MESSAGES, SCHEMA, TOKEN, forged, mutations, nonsense, numbers, sense_without, spawn
 
 from dadstorm import topology
 from dadstorm.core.messages import (
@@ -399,16 +399,16 @@ def test_a_pcs_refuses_what_it_cannot_spawn(tmp_path: Path, plan: Plan) -> None:
     deep = msgspec.msgpack.encode({"name": "x"})[:1] + b"\xa1x" + b"\x91" * 5000
     folder = str(tmp_path)
     requests = [
-        control.Spawn(b"", 0, 0, "ipc://x", folder, SHAKE),
-        control.Spawn(os.urandom(300), 0, 7, "ipc://x", folder, SHAKE),
-        control.Spawn(deep, 0, 8, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, 99, 0, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, 2**64 - 1, 0, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, -1, 0, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, 0, -1, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, 0, 0, "ipc://x", folder, SHAKE),
-        control.Spawn(encoded, 0, 5, "ipc://x", "/no/such/folder", SHAKE),
-        control.Spawn(encoded, 0, 5, "ipc://x", "a\0b", SHAKE),
+        spawn(b"", 0, 0, folder),
+        spawn(os.urandom(300), 0, 7, folder),
+        spawn(deep, 0, 8, folder),
+        spawn(encoded, 99, 0, folder),
+        spawn(encoded, 2**64 - 1, 0, folder),
+        spawn(encoded, -1, 0, folder),
+        spawn(encoded, 0, -1, folder),
+        spawn(encoded, 0, 0, folder),
+        spawn(encoded, 0, 5, "/no/such/folder"),
+        spawn(encoded, 0, 5, "a\0b"),
     ]
     with fuzzed_run(tmp_path) as (_, sockets), peer(sockets["pcs"]) as friend:
         for request in requests:
