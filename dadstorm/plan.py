@@ -91,6 +91,14 @@ class Operator(msgspec.Struct, frozen=True):
         return slice_index * len(self.replicas) // self.slices if self.slices >= len(self.replicas) else slice_index
 
 
+class ScriptLine(msgspec.Struct, frozen=True):
+    """A command as the topology has it, and where. What commands mean is the PuppetMaster's business."""
+
+    text: str
+    file: str
+    line: int
+
+
 class Plan(msgspec.Struct, frozen=True):
     name: str
     operators: tuple[Operator, ...]
@@ -111,6 +119,8 @@ class Plan(msgspec.Struct, frozen=True):
     suspect_after_ms: int = 1000
     backups: int = 0
     """How many peers hold copies of each slice; 0: all of them."""
+    script: tuple[ScriptLine, ...] = ()
+    """Commands that the topology brings along."""
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

@@ -8,8 +8,9 @@ one engine and one set of checks; what is particular to the language ends here. 
 how.
 """
 
-from dadstorm.legacy.commands import Script, ScriptLine, read_script
+from dadstorm.legacy.commands import Script, read_script
 from dadstorm.legacy.convert import Converted, convert, load
 from dadstorm.legacy.reading import is_legacy
+from dadstorm.plan import ScriptLine
 
 __all__ = ["Converted", "Script", "ScriptLine", "convert", "is_legacy", "load", "read_script"]

@@ -19,7 +19,7 @@ from dadstorm.legacy.addresses import Address, address
 from dadstorm.legacy.clauses import OldOperator, unquoted
 from dadstorm.legacy.reading import Line, lines_of
 from dadstorm.legacy.statements import COMMANDS, statements
-from dadstorm.plan import Plan
+from dadstorm.plan import Plan, ScriptLine
 from dadstorm.topology.report import Place, Report, closest, listed, nearest
 
 PASSED_ON = ("Stop", "Help", "Exit", "Kill", "Partition", "Heal", "Slow")
@@ -34,7 +34,7 @@ SHOWN_MAX = 8
 FORMS = {
     "Start": "Start [OPERATOR]",
     "Interval": "Interval OPERATOR MILLISECONDS",
-    "Status": "Status [OPERATOR]",
+    "Status": "Status [OPERATOR] [--json]",
     "Crash": "Crash OPERATOR REPLICA",
     "Freeze": "Freeze OPERATOR REPLICA",
     "Unfreeze": "Unfreeze OPERATOR REPLICA",
@@ -42,14 +42,6 @@ FORMS = {
 }
 
 _COMMENT = re.compile(r"(?:^|\s)%.*\Z")
-
-
-class ScriptLine(NamedTuple):
-    """A command in script syntax, and the line it comes from."""
-
-    text: str
-    file: str
-    line: int
 
 
 class Script(NamedTuple):
@@ -154,6 +146,9 @@ class _Arguments:
             given = given[:-1]
         if name in ("Crash", "Freeze", "Unfreeze") and len(given) == 1:
             return self._process(given[0])
+        if name == "Status" and given and given[-1].lower() == "--json":
+            rest = _Arguments(name, given[:-1], self._line, self._known, self._report).checked()
+            return None if rest is None else [*rest, "--json"]
         counts = {"Start": (0, 1), "Status": (0, 1), "Wait": (1,)}.get(name, (2,))
         if len(given) not in counts:
             found = f'found "{" ".join(given)}"' if given else "found nothing"

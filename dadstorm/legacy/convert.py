@@ -13,13 +13,13 @@ from dadstorm import custom, topology
 from dadstorm.errors import UserError
 from dadstorm.legacy.addresses import check_unique
 from dadstorm.legacy.clauses import OldOperator, operator, unquoted
-from dadstorm.legacy.commands import Known, ScriptLine, commands
+from dadstorm.legacy.commands import Known, commands
 from dadstorm.legacy.inputs import Inputs, Reads
 from dadstorm.legacy.reading import Line, lines_of
 from dadstorm.legacy.statements import Piece, is_command, statements
 from dadstorm.legacy.widths import Longest, Widths, longest
 from dadstorm.legacy.writing import Page, write_operator, write_script, write_source
-from dadstorm.plan import Plan
+from dadstorm.plan import Plan, ScriptLine
 from dadstorm.topology.fields import FIELDS_MAX
 from dadstorm.topology.report import Origin, Place, Report, listed, nearest
 

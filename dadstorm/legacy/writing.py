@@ -84,12 +84,12 @@ def write_operator(page: Page, operator: OldOperator, reads: list[str], given: S
 
 
 def write_script(page: Page, commands: list[tuple[str, int]]) -> None:
-    """The commands of the file and their lines, as a comment: what a script file would hold."""
+    """The commands of the file and their lines: the topology's script."""
     if commands:
         page.add("", Place(1, 1))
-        page.add("# The file's commands, as a script (operators wait for their Start when there is one):", Place(1, 1))
+        page.add("script:", Place(commands[0][1], 1))
     for text, line in commands:
-        page.add(f"#   {text}", Place(line, 1))
+        page.add(f"  - {text}", Place(line, 1))
 
 
 def _field(number: int, stream: Stream) -> str:

@@ -43,14 +43,15 @@ class Report:
         self._warnings: list[tuple[Place, str]] = []
 
     def mistake(self, place: Place | None, message: str) -> None:
-        found = Mistake(message, self.file, *self._original(place)) if place else Mistake(message)
+        found = Mistake(message, self.file, *self.original(place)) if place else Mistake(message)
         if found not in self._mistakes:
             self._mistakes.append(found)
 
     def warn(self, place: Place, message: str) -> None:
-        self._warnings.append((self._original(place), message))
+        self._warnings.append((self.original(place), message))
 
-    def _original(self, place: Place) -> Place:
+    def original(self, place: Place) -> Place:
+        """Where the user finds what stands at this place."""
         return self._places[min(place.line, len(self._places)) - 1] if self._places else place
 
     @property

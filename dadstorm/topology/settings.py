@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from dadstorm.plan import LoggingLevel, Semantics
+from dadstorm.plan import LoggingLevel, ScriptLine, Semantics
 from dadstorm.topology import values
 from dadstorm.topology.document import Mapping, Node, Text, found
 from dadstorm.topology.placement import PCS_PORT, endpoint, join
@@ -22,6 +22,11 @@ WINDOW_ROWS_MIN, WINDOW_ROWS_MAX = 2, 1 << 40
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 4 << 10, 64 << 30
 SPAN_MAX = 1 << 40
 HOUR_MS = 3_600_000
+SUSPECT_MS_MIN = 200
+"""Replicas say that they are alive every 100 ms: with less than two chances every hiccup would be a suspicion."""
+BACKUPS_MAX = 255
+COMMANDS_MAX = 10_000
+"""A script is written by hand; this many commands were made by a program gone wrong."""
 
 
 @dataclass
@@ -36,6 +41,9 @@ class Settings:
     seed: int = 0
     logging: LoggingLevel = "light"
     ragged: bool = False
+    suspect_after_ms: int = 1000
+    backups: int = 0
+    script: tuple[ScriptLine, ...] = ()
 
 
 def read(report: Report, section: Section, path: str) -> Settings:
@@ -64,7 +72,22 @@ def read(report: Report, section: Section, path: str) -> Settings:
         settings.seed = values.integer(report, node, "seed", 0, values.INT64_MAX) or 0
     if node := section.get("ragged"):
         settings.ragged = bool(values.boolean(report, node, "ragged"))
+    if node := section.get("suspect_after"):
+        after = values.duration_ms(report, node, "suspect_after", SUSPECT_MS_MIN, HOUR_MS)
+        settings.suspect_after_ms = after or settings.suspect_after_ms
+    if node := section.get("backups"):
+        settings.backups = values.integer(report, node, "backups", 0, BACKUPS_MAX) or 0
+    if node := section.get("script"):
+        settings.script = _script(report, node)
     return settings
+
+
+def _script(report: Report, node: Node) -> tuple[ScriptLine, ...]:
+    """The commands, with their places; that they are commands is checked by who runs them."""
+    lines = values.words(report, node, "script") or []
+    if len(lines) > COMMANDS_MAX:
+        report.mistake(node.place, f"script: found {len(lines)} commands; expected at most {COMMANDS_MAX}")
+    return tuple(ScriptLine(line.text.strip(), report.file, report.original(line.place).line) for line in lines)
 
 
 def _name(report: Report, node: Node) -> str | None:
