@@ -5,6 +5,9 @@ import path, as Python does for the folder of a script; they stay on the path af
 its helpers when it is called. A user's file may not carry the name of a module of Python's own or of one that is
 already in use by somebody else: which of the two wins would depend on who imported first.
 
+A *confined* process takes code only from the folders: the name came from somebody who may name what is there and nothing
+else. Without that, ``os.system`` would be a function like any other, and ``mine.os.system`` too if ``mine`` imports it.
+
 Everything that can go wrong here is a mistake in the user's files: ``UserError``, with the user's own file and line.
 """
 
@@ -32,6 +35,35 @@ _loaded: dict[str, tuple[str, int, int]] = {}
 """Top-level user modules imported so far, with file, time of change and size: another or an edited one is noticed."""
 
 
+_confined = False
+
+
+def confine() -> None:
+    """From now on, in this process, take functions only from modules in the folders."""
+    global _confined
+    _confined = True
+
+
+def module_problem(reference: str, folders: Sequence[str]) -> str | None:
+    """Why the module of a reference is not in the folders; None if it is. Runs nothing."""
+    parts = reference.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        return f'custom "{reference}" is not a name of the form module.function or module.Class'
+    if _file_in(parts[0], folders) is None:
+        return _no_such_module(parts[0], folders, reference)
+    return None
+
+
+def _check_confined(reference: str, folders: Sequence[str], found: object) -> None:
+    """Refuse what was not made in a module of the folders."""
+    for part in (found, getattr(found, "__func__", found), getattr(found, "__self__", found)):
+        home = str(getattr(part, "__module__", "")).partition(".")[0]
+        file = _file_in(home, folders) if home.isidentifier() else None
+        module = sys.modules.get(home)
+        if file is None or module is None or not _same_file(module, file):
+            raise UserError(f'custom "{reference}" is not made in a module of {", ".join(folders)}')
+
+
 def load(reference: str, folders: Sequence[str]) -> object:
     """What ``module.name`` (or ``package.module.Class``, ``module.Class.method``) stands for; UserError if nothing.
 
@@ -40,6 +72,8 @@ def load(reference: str, folders: Sequence[str]) -> object:
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise UserError(f'custom "{reference}" is not a name of the form module.function or module.Class')
     folders = [os.path.abspath(folder) for folder in folders]
+    if _confined and (problem := module_problem(reference, folders)):
+        raise UserError(problem)
     _prepare(parts[0], folders, reference)
     found: Any = _import(parts[0], folders, reference)
     _remember(parts[0], folders, found)
@@ -52,6 +86,10 @@ def load(reference: str, folders: Sequence[str]) -> object:
         if not hasattr(found, part):
             raise UserError(_no_such_name(found, ".".join(parts[:depth]), part, reference))
         owner, found = found, getattr(found, part)
+        if _confined and not isinstance(found, ModuleType):
+            _check_confined(reference, folders, found)
+        elif _confined and found.__name__ != ".".join(parts[: depth + 1]):
+            raise UserError(f'custom "{reference}": {part} is a module of its own, not a part of {parts[0]}')
     if isinstance(owner, type) and inspect.isfunction(found) and not isinstance(vars(owner).get(part), staticmethod):
         found = getattr(_instance(owner, reference), part)
     if isinstance(found, ModuleType) or not callable(found):

@@ -25,7 +25,7 @@ import msgspec
 import structlog
 import zmq
 
-from dadstorm import logs
+from dadstorm import custom_load, logs
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.line import END
@@ -44,7 +44,8 @@ from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
-from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
+from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received, directory_problem
+from dadstorm.wire.keys import load as load_keys
 
 STEP_ROWS_FIRST = 4096
 STEP_ROWS_MAX = 1 << 17
@@ -86,6 +87,12 @@ class Assignment:
     incarnation: int = 0
     resume: control.Resume | None = None
     """For a later incarnation: what the first one was told step by step."""
+    keys: str | None = None
+    """The folder of the cluster's keys."""
+    confined: bool = False
+    """CUSTOM functions may come from the plan's folders only: the plan came from somebody else."""
+    pcs_bytes_max: int = MESSAGE_BYTES_MAX
+    """The largest message that the PCS takes."""
 
 
 class ReplicaProcess:
@@ -94,7 +101,9 @@ class ReplicaProcess:
         self._plan = msgspec.msgpack.decode(assignment.plan, type=Plan)
         self._operator = self._plan.operators[assignment.me.operator]
         self.name = f"{self._operator.name}.{assignment.me.replica}"
-        self._endpoint = Endpoint(assignment.token)
+        keys = None if assignment.keys is None else load_keys(assignment.keys)
+        self._endpoint = Endpoint(assignment.token, keys=keys)
+        self._endpoint.limit(assignment.pcs, assignment.pcs_bytes_max)
         self._machine: ReplicaMachine | None = None
         self._readers: dict[int, Reader] = {}
         self._sinks: dict[int, Sink] = {}
@@ -428,6 +437,8 @@ def hash_peer(peer: Peer) -> int:
 
 def main(assignment: Assignment) -> int:
     """What a freshly forked process runs."""
+    if assignment.confined:
+        custom_load.confine()
     process = ReplicaProcess(assignment)
     logs.configure(process=process.name, file=os.path.join(assignment.folder, f"{process.name}.log"))
     return process.run()

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 import structlog
 
 from dadstorm.errors import RunFailed, UserError
+from dadstorm.wire.keys import Keys
 from pcs import zygote
-from pcs.service import Service
+from pcs.service import Service, Settings
 
 START_PATIENCE_S = 10.0
 END_PATIENCE_S = 8.0
@@ -86,7 +87,7 @@ class PrivatePcs:
         return False
 
 
-def start_private(token: bytes) -> PrivatePcs:
+def start_private(token: bytes, keys: Keys | None = None) -> PrivatePcs:
     """Fork a PCS off this process, which must not have ZeroMQ sockets or threads yet."""
     sockets = _folder()
     address = f"ipc://{sockets}/pcs"
@@ -103,7 +104,7 @@ def start_private(token: bytes) -> PrivatePcs:
     try:
         os.close(lifeline_write)
         os.close(deathline_read)
-        _serve(token, address, sockets, lifeline_read, deathline_write)
+        _serve(token, keys, address, sockets, lifeline_read, deathline_write)
         status = 0
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
@@ -123,7 +124,7 @@ def _folder() -> str:
     return folder
 
 
-def _serve(token: bytes, address: str, sockets: str, lifeline: int, deathline: int) -> None:
+def _serve(token: bytes, keys: Keys | None, address: str, sockets: str, lifeline: int, deathline: int) -> None:
     """In the child: be the PCS, out of the reach of the terminal's ^C."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
@@ -132,7 +133,7 @@ def _serve(token: bytes, address: str, sockets: str, lifeline: int, deathline: i
     try:
         os.mkdir(sockets, 0o700)
         zygote_pid, line = zygote.start(lifeline, sockets)
-        service = Service(token, address, sockets, zygote_pid, line, lifeline)
+        service = Service(Settings(token, address, sockets, None, keys), zygote_pid, line, lifeline)
     except Exception as error:
         with contextlib.suppress(BrokenPipeError):
             os.write(deathline, str(error).encode()[:4096])

@@ -2,16 +2,19 @@
 
 Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The
 zygote is that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so
-that a fork of it is safe. It does three things: fork a replica when the PCS asks, tell the PCS when one ends (it is
-their parent, so it knows at once), and, when the PCS is gone or says so, end them all and remove the folder of socket
-files (the PCS does that too; it may have been killed).
+that a fork of it is safe. It does four things: fork a replica when the PCS asks, kill one when the PCS asks (who is
+not its parent might hit another process that has got the number since), tell the PCS when one ends (it is their parent,
+so it knows at once), and, when the PCS is gone or says so, end them all and remove the folder of socket files (the PCS
+does that too; it may have been killed). If the zygote itself is killed, the kernel kills its replicas.
 
-Requests and reports are msgpack behind a length, over one socket pair.
+Requests and reports are msgpack behind a length, over one socket pair. A replica process is known by the serial number
+of its fork.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import select
@@ -41,10 +44,14 @@ WARM = (
 """What most replicas import only when they first use it: here it is done once, instead of in each of them. PyArrow
 takes ``numpy.ma`` with the first array it gets, and that alone is most of what a small replica would compute."""
 
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
 
 class Fork(msgspec.Struct, tag="fork", frozen=True):
     """PCS → zygote: fork a replica."""
 
+    serial: int
     token: bytes
     plan: bytes
     operator: int
@@ -57,27 +64,36 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
     pcs: str
     incarnation: int
     resume: control.Resume | None
+    keys: str | None
+    """The folder of the cluster's keys: the PCS's own, never one that a message named."""
+    confined: bool
+    """CUSTOM functions may come from the plan's folders only."""
+    message_bytes_max: int
+    """What the PCS takes."""
+
+
+class Kill(msgspec.Struct, tag="kill", frozen=True):
+    """PCS → zygote: end this process at once."""
+
+    serial: int
 
 
 class Forked(msgspec.Struct, tag="forked", frozen=True):
-    operator: int
-    replica: int
+    serial: int
     pid: int
 
 
 class NotForked(msgspec.Struct, tag="not-forked", frozen=True):
     """Zygote → PCS: the system would not have another process."""
 
-    operator: int
-    replica: int
+    serial: int
     reason: str
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):
     """Zygote → PCS: a replica has ended; a negative status is the signal that ended it."""
 
-    operator: int
-    replica: int
+    serial: int
     pid: int
     status: int
 
@@ -92,7 +108,7 @@ class Line:
         self.sock = sock
         self._pending = bytearray()
 
-    def send(self, message: Fork | Report) -> None:
+    def send(self, message: Fork | Kill | Report) -> None:
         payload = msgspec.msgpack.encode(message)
         self.sock.sendall(_LENGTH.pack(len(payload)) + payload)
 
@@ -111,8 +127,10 @@ class Line:
             yield payload
 
 
-def start(lifeline: int | None, sockets: str) -> tuple[int, Line]:
-    """Fork the zygote off this process, which must not have threads or sockets yet: its pid and the line to it."""
+def start(lifeline: int | None, sockets: str | None, closes: int | None = None) -> tuple[int, Line]:
+    """Fork the zygote off this process, which must not have threads or sockets yet: its pid and the line to it.
+
+    ``closes`` is a file descriptor that the zygote must not hold: the other end of the lifeline, if we hold that."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -120,13 +138,16 @@ def start(lifeline: int | None, sockets: str) -> tuple[int, Line]:
     if pid:
         theirs.close()
         return pid, Line(ours)
-    ours.close()
     status = 1
     try:
+        ours.close()
+        if closes is not None:
+            os.close(closes)
         for module in WARM:
             importlib.import_module(module)
         Zygote(Line(theirs), lifeline).run()
-        shutil.rmtree(sockets, ignore_errors=True)
+        if sockets is not None:
+            shutil.rmtree(sockets, ignore_errors=True)
         status = 0
     finally:
         os._exit(status)
@@ -136,7 +157,8 @@ class Zygote:
     def __init__(self, line: Line, lifeline: int | None) -> None:
         self._line = line
         self._lifeline = lifeline
-        self._children: dict[int, Peer] = {}
+        self._children: dict[int, int] = {}
+        """The serial number of each process."""
 
     def run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -160,28 +182,37 @@ class Zygote:
                     self._reap()
                 if self._line.sock.fileno() in ready:
                     for payload in self._line.receive():
-                        self._fork(msgspec.msgpack.decode(payload, type=Fork))
+                        self._on_request(msgspec.msgpack.decode(payload, type=Fork | Kill))
         except (EOFError, BrokenPipeError, ConnectionError):
             pass
         finally:
             self._end_all()
 
+    def _on_request(self, request: Fork | Kill) -> None:
+        if isinstance(request, Fork):
+            self._fork(request)
+            return
+        for pid, serial in self._children.items():
+            if serial == request.serial:
+                os.kill(pid, signal.SIGKILL)
+
     def _fork(self, request: Fork) -> None:
-        peer = Peer(request.operator, request.replica)
+        parent = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            self._line.send(NotForked(peer.operator, peer.replica, f"no process for it: {error.strerror}"))
+            self._line.send(NotForked(request.serial, f"no process for it: {error.strerror}"))
             return
         if pid == 0:
-            self._become_replica(request)
-        self._children[pid] = peer
-        self._line.send(Forked(peer.operator, peer.replica, pid))
+            self._become_replica(request, parent)
+        self._children[pid] = request.serial
+        self._line.send(Forked(request.serial, pid))
 
-    def _become_replica(self, request: Fork) -> None:
+    def _become_replica(self, request: Fork, parent: int) -> None:
         """In the child: put everything of the zygote's aside and live as a replica; never returns."""
         status = 1
         try:
+            _die_with(parent)
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
@@ -200,6 +231,9 @@ class Zygote:
                 pcs=request.pcs,
                 incarnation=request.incarnation,
                 resume=request.resume,
+                keys=request.keys,
+                confined=request.confined,
+                pcs_bytes_max=request.message_bytes_max,
             )
             status = replica.main(assignment)
         finally:
@@ -212,8 +246,7 @@ class Zygote:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            peer = self._children.pop(pid)
-            self._line.send(Ended(peer.operator, peer.replica, pid, os.waitstatus_to_exitcode(status)))
+            self._line.send(Ended(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
         for pid in self._children:
@@ -222,6 +255,14 @@ class Zygote:
         for pid in self._children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, however it dies, where the kernel can do that (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _redirect(path: str) -> None:

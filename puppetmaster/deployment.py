@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
 import structlog
 
 from dadstorm.core.messages import Peer
@@ -22,6 +21,7 @@ from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import Endpoint, is_address
+from puppetmaster.hosts import Hosts
 
 SPAWN_PATIENCE_S = 30.0
 """How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
@@ -62,11 +62,10 @@ class Snapshot:
 class Deployment:
     plan: Plan
     endpoint: Endpoint
-    pcs: str
+    hosts: Hosts
     folder: str
     say: Callable[[str], None]
     shake: control.Shake
-    address: str = ""
     pcs_alive: Callable[[], bool] = lambda: True
     """Whether the PCS is there, as far as the front end can know."""
     replicas: dict[Peer, Replica] = field(default_factory=dict)
@@ -77,11 +76,10 @@ class Deployment:
 
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
-        encoded = msgspec.msgpack.encode(self.plan)
         for peer in self._start_order():
             self.replicas[peer] = Replica()
-            spawn = control.Spawn(encoded, peer.operator, peer.replica, self.address, self.folder, self.shake)
-            self.endpoint.send(self.pcs, spawn)
+            host = self.plan.operators[peer.operator].replicas[peer.replica].host
+            self.endpoint.send(self.hosts.address_of(host), control.Spawn(*peer))
         deadline = time.monotonic() + SPAWN_PATIENCE_S
         while any(replica.address is None for replica in self.replicas.values()):
             if time.monotonic() > deadline:
@@ -95,7 +93,7 @@ class Deployment:
             for index, operator in enumerate(self.plan.operators)
         )
         self._directory = control.Directory(addresses)
-        self.endpoint.send(self.pcs, self._directory)
+        self.hosts.tell(control.Directory(addresses, self.hosts.directory()))
         self.tell_all(self._directory)
 
     def _introduce(self, address: str) -> None:
@@ -122,14 +120,14 @@ class Deployment:
     def start(self) -> None:
         log.info("start")
         self._started = True
-        self.endpoint.send(self.pcs, control.Start())
+        self.hosts.tell(control.Start())
         self.tell_all(control.Start())
 
     def drain(self) -> None:
         """Ask the sources to end their streams; everything that is under way comes out."""
         log.info("drain")
         self._draining = True
-        self.endpoint.send(self.pcs, control.Drain())
+        self.hosts.tell(control.Drain())
         self.tell_all(control.Drain())
 
     def listen(self, timeout_ms: float) -> None:
@@ -144,6 +142,7 @@ class Deployment:
         if failure is not None:
             raise failure
         if not self._ending:
+            self.hosts.keep_in_touch()
             self._look_for_silent_deaths()
 
     def _look_for_silent_deaths(self) -> None:
@@ -160,6 +159,8 @@ class Deployment:
     def _on_message(self, message: control.Message) -> None:
         if isinstance(message, control.Said):
             self.say(message.text)
+            return
+        if self.hosts.on_message(message):
             return
         if not isinstance(
             message,
@@ -196,7 +197,8 @@ class Deployment:
         elif isinstance(message, control.Spawned):
             replica.pid, replica.alive = message.pid, True
         elif isinstance(message, control.Refused):
-            raise UserError(f"the PCS at {self.pcs} refused {self.name(peer)}: {message.reason}")
+            host = self.plan.operators[peer.operator].replicas[peer.replica].host
+            raise UserError(f"the PCS {host} refused {self.name(peer)}: {message.reason}")
         elif isinstance(message, control.Failed):
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             raise self._failure(peer, message)
@@ -248,7 +250,7 @@ class Deployment:
                 self.listen(50)
             except DadstormError as error:
                 log.warning("while ending", error=str(error))
-        self.endpoint.send(self.pcs, control.Shutdown())
+        self.hosts.close()
 
     def look(self) -> Snapshot:
         """Where the run stands."""

@@ -1,6 +1,7 @@
-"""``dadstorm run``: a topology from its file to its output, on this machine, unattended.
+"""``dadstorm run``: a topology from its file to its output, unattended.
 
-The front end is the PuppetMaster: it starts a private PCS, deploys, shows progress, and ends everything. Order matters
+The front end is the PuppetMaster: it starts a private PCS for this machine, deploys over it and the PCSs of the other
+hosts that the topology names, shows progress, and ends everything. Order matters
 in two places. The PCS is forked before the user's modules are imported and before there are sockets or threads, so that
 replicas come from a clean process. And everything that can be found wrong is found before the first replica is spawned.
 
@@ -13,21 +14,25 @@ import contextlib
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
 
 from dadstorm import logs, topology
-from dadstorm.errors import RunFailed, UserError
+from dadstorm.errors import RunFailed
 from dadstorm.plan import Plan
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
 from dadstorm.wire.endpoint import Endpoint
+from dadstorm.wire.keys import Keys
+from dadstorm.wire.keys import load as load_keys
+from pcs.folders import make_folder
 from pcs.private import PrivatePcs, start_private
 from puppetmaster.deployment import Deployment, finished_rows
-from puppetmaster.preflight import check_ports
+from puppetmaster.hosts import Hosts, place
+from puppetmaster.preflight import bind_master, check_ports, opened
 from puppetmaster.progress import Progress
 from puppetmaster.stdin import StdinPump
 
@@ -47,6 +52,12 @@ class Options:
     runs: str = "runs"
     shake: Shake = field(default_factory=Shake)
     quiet: bool = False
+    pcs: tuple[str, ...] = ()
+    """PCSs that take the place of this machine's private one."""
+    keys: str | None = None
+    """The folder of the cluster's keys."""
+    listen: str | None = None
+    """Where the PuppetMaster listens, if the topology has other hosts."""
 
 
 class Interrupts:
@@ -88,39 +99,67 @@ class Interrupts:
 def run(options: Options) -> int:
     """Run a topology to its end; the exit code. Raises DadstormError for what the user should read."""
     token = secrets.token_bytes(TOKEN_BYTES)
+    keys = None if options.keys is None else load_keys(options.keys)
     with Interrupts().installed() as interrupts:
-        pcs = start_private(token)
+        pcs = start_private(token, keys)
         try:
             with interrupts.at_once():
                 plan = topology.load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
-                check_ports(plan)
+                plan = place(plan, options.pcs)
+                check_ports(plan, keys)
                 pcs.wait_ready()
             folder = make_folder(options.runs, plan.name)
             logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
-            return _run(plan, options, pcs, token, folder, interrupts)
+            return _run(plan, options, pcs, token, keys, folder, interrupts)
         finally:
             pcs.end()
 
 
 def _run(
-    plan: Plan, options: Options, pcs: PrivatePcs, token: bytes, folder: str, interrupts: Interrupts
+    plan: Plan,
+    options: Options,
+    pcs: PrivatePcs,
+    token: bytes,
+    keys: Keys | None,
+    folder: str,
+    interrupts: Interrupts,
 ) -> int:
-    endpoint = Endpoint(token, hears_answers=True)
     progress = Progress(plan, quiet=options.quiet)
     try:
-        address = endpoint.bind(f"ipc://{pcs.sockets}/master")
-        deployment = Deployment(
-            plan, endpoint, pcs.address, folder, progress.say, options.shake, address, lambda: pcs.alive
-        )
-        deployment.deploy()
-        with StdinPump.for_plan(plan, pcs.sockets):
-            deployment.start()
-            _watch(deployment, progress, interrupts)
-            deployment.end()
+        with deployed(
+            plan, pcs, token, keys=keys, listen=options.listen, folder=folder, say=progress.say, shake=options.shake
+        ) as deployment:
+            deployment.deploy()
+            with StdinPump.for_plan(plan, pcs.sockets):
+                deployment.start()
+                _watch(deployment, progress, interrupts)
+                deployment.end()
         progress.finish(finished_rows(deployment), deployment.look(), folder)
         return 0
     finally:
         progress.clear()
+
+
+@contextlib.contextmanager
+def deployed(
+    plan: Plan,
+    pcs: PrivatePcs,
+    token: bytes,
+    *,
+    keys: Keys | None,
+    listen: str | None,
+    folder: str,
+    say: Callable[[str], None],
+    shake: Shake,
+) -> Iterator[Deployment]:
+    """A deployment whose hosts are all ready for it; when the block is left, the run is over everywhere."""
+    endpoint = Endpoint(token, hears_answers=True, keys=keys)
+    try:
+        hosts = Hosts(plan, endpoint, token, pcs.address, keys=keys is not None)
+        master, reach = bind_master(endpoint, hosts, pcs.sockets, listen)
+        with opened(hosts, master, folder, reach, shake):
+            yield Deployment(plan, endpoint, hosts, folder, say, shake, lambda: pcs.alive)
+    finally:
         endpoint.close(linger_ms=200)
 
 
@@ -136,19 +175,3 @@ def _watch(deployment: Deployment, progress: Progress, interrupts: Interrupts) -
             raise RunFailed("stopped at once; the output is what was committed by then")
         deployment.listen(LISTEN_MS)
         progress.show(deployment.look())
-
-
-def make_folder(runs: str, name: str) -> str:
-    """A new folder for this run's logs and journals: ``runs/<name>-<number>``."""
-    number = 1
-    while True:
-        folder = os.path.abspath(os.path.join(runs, f"{name}-{number}"))
-        try:
-            os.makedirs(folder)
-            return folder
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise UserError(
-                f"cannot make the folder {folder} for logs: {error.strerror}. Give another with --runs DIR"
-            ) from None

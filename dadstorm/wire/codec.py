@@ -56,6 +56,24 @@ def encode(token: bytes, message: Message, content: Content = None) -> list[Fram
     return [_HEAD.pack(MAGIC, token, digest.intdigest()) + payload, body]
 
 
+class OtherVersion(Rubbish):
+    """A message of another version of the wire."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"wire version {version}; expected {VERSION}")
+        self.version = version
+
+
+def token_of(frames: Sequence[Frame]) -> bytes:
+    """Whose token a message claims to have: for those who serve several runs."""
+    if not frames or len(frames[0]) < _HEAD.size:
+        raise Rubbish("too short")
+    magic, token, _ = _HEAD.unpack_from(frames[0])
+    if magic[:3] == MAGIC[:3] and magic != MAGIC:
+        raise OtherVersion(magic[3])
+    return bytes(token)
+
+
 def decode(token: bytes, frames: Sequence[Frame]) -> tuple[Message, Frame | None]:
     """The message and the still encoded body, if there is one."""
     if not 1 <= len(frames) <= 2 or not len(frames[-1]):

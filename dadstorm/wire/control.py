@@ -1,7 +1,7 @@
 """What the control plane says: PuppetMaster, PCS and replicas.
 
-Plain data, like all messages. The PuppetMaster asks a PCS to ``Spawn`` replicas; each replica says ``Hello`` with the
-address it bound; once all are there every replica gets the ``Directory`` of all addresses, attaches to its producers,
+Plain data, like all messages. The PuppetMaster asks a PCS to ``Open`` a run and then to ``Spawn`` replicas of it; each
+replica says ``Hello`` with the address it bound; once all are there every replica gets the ``Directory`` of all addresses, attaches to its producers,
 and waits for ``Start``. While it runs a replica sends ``Stats``; when everything it hosts is safe to the end of the
 line, ``Finished``.
 """
@@ -15,17 +15,70 @@ import msgspec
 from dadstorm.core import messages
 
 
-class Spawn(msgspec.Struct, tag="spawn", frozen=True):
-    """PuppetMaster → PCS: start this replica of this plan."""
+PUBLIC = bytes(16)
+"""The token of those who have no run yet: with it a PCS that serves everybody takes ``Open``, and nothing else."""
 
+
+class Open(msgspec.Struct, tag="open", frozen=True):
+    """PuppetMaster → PCS: can this plan run here, and if so, make ready for it. From then on everything about the run
+    is said with its token."""
+
+    run: bytes
+    """The token of the run."""
+    host: str
+    """Which of the plan's hosts this PCS is."""
     plan: bytes
-    operator: int
-    replica: int
     master: str
     """Where the PuppetMaster listens."""
     folder: str
-    """The run's folder: logs and journals."""
+    """The run's folder: logs and journals. Only a PCS that belongs to the PuppetMaster takes it."""
+    reach: str
+    """Where the replicas of a PCS that belongs to the PuppetMaster listen: a host, or nothing for files."""
     shake: Shake
+    look_only: bool = False
+    """Tell what is wrong, and nothing more."""
+
+
+class Opened(msgspec.Struct, tag="opened", frozen=True):
+    """PCS → PuppetMaster: what I am, and all that keeps the plan from running here."""
+
+    host: str
+    version: str
+    python: str
+    address: str
+    """Where other PCSs of the run reach me."""
+    replicas: int
+    replicas_max: int
+    problems: tuple[str, ...] = ()
+
+
+class Pulse(msgspec.Struct, tag="pulse", frozen=True):
+    """PuppetMaster → PCS, every second, and back: still there."""
+
+    host: str
+
+
+class Log(msgspec.Struct, tag="log", frozen=True):
+    """PCS → PuppetMaster: what was appended to a log of the run."""
+
+    host: str
+    file: str
+    data: bytes
+
+
+class Closed(msgspec.Struct, tag="closed", frozen=True):
+    """PCS → PuppetMaster: no replica of the run is left here, and all logs were sent. ``reason``: why, if nobody had
+    asked for it."""
+
+    host: str
+    reason: str = ""
+
+
+class Spawn(msgspec.Struct, tag="spawn", frozen=True):
+    """PuppetMaster → PCS: start this replica of the run's plan."""
+
+    operator: int
+    replica: int
 
 
 class Shake(msgspec.Struct, frozen=True):
@@ -55,6 +108,7 @@ class Resume(msgspec.Struct, frozen=True):
     directory: tuple[tuple[str, ...], ...]
     started: bool
     draining: bool
+    interval_ms: int = 0
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
@@ -99,13 +153,43 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Directory(msgspec.Struct, tag="directory", frozen=True):
-    """PuppetMaster → replica: ``addresses[operator][replica]``, for everybody."""
+    """PuppetMaster → replica: ``addresses[operator][replica]``, for everybody. To a PCS also, in the same way, where
+    the PCS of each replica listens."""
 
     addresses: tuple[tuple[str, ...], ...]
+    pcs: tuple[tuple[str, ...], ...] = ()
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):
-    """PuppetMaster → replica: begin to process."""
+    """PuppetMaster → replica and PCS: begin to process; ``operators``: only theirs, nobody: all."""
+
+    operators: tuple[int, ...] = ()
+
+
+class Interval(msgspec.Struct, tag="interval", frozen=True):
+    """PuppetMaster → replica and PCS: sleep so long between two consecutive tuples; 0: do not."""
+
+    operator: int
+    ms: int
+
+
+class Freeze(msgspec.Struct, tag="freeze", frozen=True):
+    """PuppetMaster → replica: stop to process, and go on to receive; or (not ``frozen``) process what is pending."""
+
+    frozen: bool
+
+
+class Crash(msgspec.Struct, tag="crash", frozen=True):
+    """PuppetMaster → PCS: kill this replica, as a failure would."""
+
+    operator: int
+    replica: int
+
+
+class Look(msgspec.Struct, tag="look", frozen=True):
+    """PuppetMaster → replica: answer at once with your ``Stats``, which carry this number."""
+
+    number: int
 
 
 class Drain(msgspec.Struct, tag="drain", frozen=True):
@@ -114,6 +198,9 @@ class Drain(msgspec.Struct, tag="drain", frozen=True):
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
     """PuppetMaster → replica: end yourself."""
+
+
+State = Literal["waiting", "running", "frozen", "finished", "recovering"]
 
 
 class Stats(msgspec.Struct, tag="stats", frozen=True):
@@ -129,6 +216,15 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
     dropped: int
     """Messages that were rubbish."""
     memory_kb: int
+    state: State = "running"
+    incarnation: int = 0
+    slices: int = 0
+    snapshot_age_ms: int | None = None
+    """How old the oldest of its slices' newest snapshots is; None if one of them has none."""
+    suspects: tuple[int, ...] = ()
+    """Which others of its ring it has not heard of for too long."""
+    look: int = 0
+    """The number of the ``Look`` that this answers."""
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
@@ -154,8 +250,21 @@ class Said(msgspec.Struct, tag="said", frozen=True):
     text: str
 
 
+class Emitted(msgspec.Struct, tag="emitted", frozen=True):
+    """Replica → PuppetMaster: tuples that it has emitted, a line of text each; only with ``logging: full``."""
+
+    operator: int
+    replica: int
+    text: str
+
+
 Message = (
     messages.Message
+    | Open
+    | Opened
+    | Pulse
+    | Log
+    | Closed
     | Spawn
     | Respawn
     | Spawned
@@ -165,11 +274,16 @@ Message = (
     | Hello
     | Directory
     | Start
+    | Interval
+    | Freeze
+    | Crash
+    | Look
     | Drain
     | Stop
     | Stats
     | Finished
     | Failed
     | Said
+    | Emitted
 )
 """Everything that may arrive on a socket."""

@@ -5,12 +5,15 @@ blocks: ZeroMQ queues without limit, and what bounds the queues is the window (s
 mark that could drop tiles or stop a process in the middle of a step. A message that is no message is counted, logged
 now and then, and dropped; so is a connection by somebody who does not speak our protocol. A frame that is too large is
 not even read: ZeroMQ closes the connection that it comes by.
+
+With keys every socket, also one on a file, is encrypted and talks to members of the cluster only (``wire.keys``).
+Without keys nothing but the loopback is listened on or connected to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +21,13 @@ import structlog
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from dadstorm.wire.codec import Content, Frame, Rubbish, decode, encode
+from dadstorm.errors import RunFailed, UserError
+from dadstorm.wire.address import host_of, is_address, is_loopback, joined, numeric, port_of
+from dadstorm.wire.codec import Content, Frame, OtherVersion, Rubbish, decode, encode, token_of
 from dadstorm.wire.control import Directory, Message
+from dadstorm.wire.keys import CURE, Gate, Keys
+
+__all__ = ["Endpoint", "Received", "directory_problem", "is_address"]
 
 MESSAGE_BYTES_MAX = 1 << 30
 """Nothing legitimate is larger: tiles are cut at 32 MiB unless one record alone makes more. More is refused unread."""
@@ -27,15 +35,15 @@ MESSAGE_BYTES_MAX = 1 << 30
 RECONNECT_MS = 5
 """How soon to try again to reach somebody who died: the new incarnation is there in milliseconds."""
 
+HANDSHAKE_MS_MAX = 5000
+"""Who has not introduced himself after so long is hung up on: nobody can hold connections by doing nothing."""
+
 RECEIVE_MAX = 256
 """Messages taken in one go, so that a flood of them does not keep a replica from working."""
 
 _STRANGERS = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-_TCP = re.compile(r"tcp://[\w.:\[\]-]+:\d{1,5}", re.ASCII)
-_IPC_BYTES_MAX = len("ipc://") + 107
-"""What the system allows for the path of a socket file."""
 
 log = structlog.get_logger()
 
@@ -46,52 +54,119 @@ class Received:
     body: Frame | None
     reply_to: bytes
     """The sender's routing ID on the inbox; empty for an answer that came back through an outbox."""
+    token: bytes = b""
 
 
 class Endpoint:
-    def __init__(self, token: bytes, *, hears_answers: bool = False) -> None:
+    def __init__(
+        self,
+        token: bytes,
+        *,
+        hears_answers: bool = False,
+        keys: Keys | None = None,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        backlog: int = 0,
+    ) -> None:
+        """``backlog``: how many messages of one sender may wait before its connection is no longer read; 0: all."""
         self._token = token
+        self._tokens = {token}
+        self._keys = keys
+        self._message_bytes_max = message_bytes_max
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 4096)
-        self._inbox = self._socket(zmq.ROUTER)
-        self._outboxes: dict[str, zmq.Socket[bytes]] = {}
-        self._hears_answers = hears_answers
         self._poller = zmq.Poller()
+        self._gate = None if keys is None else Gate(self._context, keys)
+        if self._gate is not None:
+            self._poller.register(self._gate.socket, zmq.POLLIN)
+        self._inbox = self._socket(zmq.ROUTER)
+        self._inbox.setsockopt(zmq.RCVHWM, backlog)
+        if keys is not None:
+            keys.guard(self._inbox)
+        self._outboxes: dict[str, zmq.Socket[bytes]] = {}
+        self._limits: dict[str, int] = {}
+        self._hears_answers = hears_answers
         self._poller.register(self._inbox, zmq.POLLIN)
         self._strangers = self._inbox.get_monitor_socket(_STRANGERS)
         self._poller.register(self._strangers, zmq.POLLIN)
         self._extra: frozenset[int] = frozenset()
         self.dropped = 0
+        self.foreign: list[tuple[bytes, int]] = []
+        """Who has spoken another version of the wire (his routing ID, or the address we connected to), and which: the
+        latest few."""
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._message_bytes_max)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS_MAX)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 20 * RECONNECT_MS)
         return socket
 
+    def accept(self, token: bytes) -> None:
+        """Take messages with this token, too."""
+        self._tokens.add(token)
+
+    def refuse(self, token: bytes) -> None:
+        """Take no messages with this token any more."""
+        self._tokens.discard(token)
+
     def bind(self, address: str) -> str:
-        """Listen here; a tcp address with port 0 takes a free one. The address as others can connect to it."""
+        """Listen here; a tcp address with port 0 takes a free one. The address as others can connect to it.
+
+        A process may listen on several. Without keys one that others could reach is a UserError."""
+        if address.startswith("tcp://"):
+            host = host_of(address)
+            if self._keys is None and not is_loopback(host):
+                raise UserError(f"without keys nothing listens on {address}, which others can reach: {CURE}")
+            address = joined(numeric(host), port_of(address))
+            self._inbox.setsockopt(zmq.IPV6, int("[" in address))
         self._inbox.bind(address)
         return self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    def send(self, address: str, message: Message, content: Content = None) -> None:
-        self._outbox(address).send_multipart(encode(self._token, message, content), copy=False)
+    def send(self, address: str, message: Message, content: Content = None, *, token: bytes | None = None) -> None:
+        frames = encode(token or self._token, message, content)
+        most = self._limits.get(address, MESSAGE_BYTES_MAX)
+        if (size := max(len(frame) for frame in frames)) > most:
+            # It would be refused there, unread, and asked for again for ever.
+            raise RunFailed(
+                f"a {type(message).__name__} of {size >> 20} MB is more than {address} takes ({most >> 20} MB). State that "
+                "is so large is better spread over several replicas; a PCS takes more with --message-mb"
+            )
+        with contextlib.suppress(_NotAllowed):
+            self._outbox(address).send_multipart(frames, copy=False)
 
-    def reply(self, reply_to: bytes, message: Message) -> None:
+    def limit(self, address: str, message_bytes_max: int) -> None:
+        """Know that somebody takes no messages larger than this."""
+        self._limits[address] = message_bytes_max
+
+    def reply(self, reply_to: bytes, message: Message, *, token: bytes | None = None) -> None:
         """Answer on the connection that a message came by; to someone who has gone, nothing happens."""
-        self._inbox.send_multipart([reply_to, *encode(self._token, message)])
+        self._inbox.send_multipart([reply_to, *encode(token or self._token, message)])
 
     def _outbox(self, address: str) -> zmq.Socket[bytes]:
         socket = self._outboxes.get(address)
         if socket is None:
+            if self._keys is None and not address.startswith("ipc://") and not is_loopback(host_of(address)):
+                self.drop(f"{address} is not on this machine; without keys nothing is sent there")
+                raise _NotAllowed
             socket = self._outboxes[address] = self._socket(zmq.DEALER)
+            if self._keys is not None:
+                self._keys.introduce(socket)
+            socket.setsockopt(zmq.IPV6, int("[" in address))
             socket.connect(address)
             if self._hears_answers:
                 self._poller.register(socket, zmq.POLLIN)
         return socket
+
+    def hang_up(self, address: str) -> None:
+        """Nothing more is to be said to this address; what was is still sent, if it can be soon."""
+        socket = self._outboxes.pop(address, None)
+        if socket is not None:
+            if self._hears_answers:
+                self._poller.unregister(socket)
+            socket.close(linger=HANDSHAKE_MS_MAX)
 
     def also_wake_for(self, fds: Iterable[int]) -> None:
         """Let ``receive`` return early when one of these file descriptors becomes readable."""
@@ -111,6 +186,8 @@ class Endpoint:
         for source in ready:
             if source is self._strangers:
                 self._count_strangers()
+            elif self._gate is not None and source is self._gate.socket:
+                self._gate.answer()
             elif isinstance(source, zmq.Socket):
                 messages.extend(self._drain(source))
         return messages, {fd for fd in ready if isinstance(fd, int)}
@@ -125,11 +202,20 @@ class Endpoint:
             if socket is self._inbox:
                 reply_to, frames = frames[0].bytes, frames[1:]
             try:
-                message, body = decode(self._token, [frame.buffer for frame in frames])
+                buffers = [frame.buffer for frame in frames]
+                token = token_of(buffers)
+                if token not in self._tokens:
+                    raise Rubbish("the token of another run")
+                message, body = decode(token, buffers)
             except Rubbish as reason:
+                if isinstance(reason, OtherVersion):
+                    self.foreign = [*self.foreign[-15:], (reply_to or self._address_of(socket), reason.version)]
                 self.drop(str(reason))
             else:
-                yield Received(message, body, reply_to)
+                yield Received(message, body, reply_to, token)
+
+    def _address_of(self, socket: zmq.Socket[bytes]) -> bytes:
+        return next((address.encode() for address, outbox in self._outboxes.items() if outbox is socket), b"")
 
     def _count_strangers(self) -> None:
         for _ in range(RECEIVE_MAX):
@@ -151,14 +237,13 @@ class Endpoint:
         self._strangers.close(linger=0)
         for socket in [*self._outboxes.values(), self._inbox]:
             socket.close(linger=linger_ms)
+        if self._gate is not None:
+            self._gate.socket.close(linger=0)
         self._context.term()
 
 
-def is_address(text: str) -> bool:
-    """Whether this could be somebody's address: who gives another one is not taken seriously."""
-    if text.startswith("ipc://"):
-        return "\0" not in text and len("ipc://") < len(text.encode()) <= _IPC_BYTES_MAX
-    return _TCP.fullmatch(text) is not None
+class _NotAllowed(Exception):
+    """An address that is not connected to."""
 
 
 def directory_problem(directory: Directory, sizes: Sequence[int]) -> str | None:
@@ -167,4 +252,8 @@ def directory_problem(directory: Directory, sizes: Sequence[int]) -> str | None:
         return "the directory of another plan"
     if not all(is_address(address) for replicas in directory.addresses for address in replicas):
         return "a directory with addresses that are none"
+    if directory.pcs and [len(replicas) for replicas in directory.pcs] != list(sizes):
+        return "the directory of the PCSs of another plan"
+    if not all(is_address(address) for replicas in directory.pcs for address in replicas):
+        return "a directory with PCSs whose addresses are none"
     return None

@@ -52,9 +52,9 @@ def some_rows(seqs: list[int] | None = None) -> Rows:
     return Rows(seq, np.arange(len(seq), dtype=np.int64), pa.record_batch(arrays, schema=SCHEMA))
 
 
-
-def spawn(plan: bytes, operator: int, replica: int, folder: str = "/") -> control.Spawn:
-    return control.Spawn(plan, operator, replica, master="ipc://x", folder=folder, shake=control.Shake())
+def opening(token: bytes, plan: bytes) -> control.Open:
+    """A request to open a run."""
+    return control.Open(token, "localhost", plan, "ipc://x", "a\0b", "", control.Shake())
 
 
 MESSAGES: list[tuple[control.Message, Content]] = [
@@ -74,7 +74,12 @@ MESSAGES: list[tuple[control.Message, Content]] = [
     (Down(0, 0, 0), None),
     (control.Respawn(0, 0, 1), None),
     (Safe(1, 0, ((0, 7),)), None),
-    (spawn(b"plan", 0, 0), None),
+    (opening(TOKEN, b"plan"), None),
+    (control.Opened("localhost", "1", "3", "tcp://x:1", 0, 9, ("why",)), None),
+    (control.Pulse("localhost"), None),
+    (control.Log("localhost", "a.0.log", b"text"), None),
+    (control.Closed("localhost"), None),
+    (control.Spawn(0, 0), None),
     (control.Spawned(0, 0, 17), None),
     (control.Refused(0, 0, "why"), None),
     (control.Died(0, 0, 17, -9), None),

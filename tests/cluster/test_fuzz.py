@@ -30,7 +30,7 @@ import zmq
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit import ROOT, Running, until
-from rubbish import FOREIGN, MESSAGES, SCHEMA, TOKEN, forged, mutations, nonsense, numbers, sense_without, spawn
+from rubbish import FOREIGN, MESSAGES, SCHEMA, TOKEN, forged, mutations, nonsense, numbers, opening, sense_without
 
 from dadstorm import topology
 from dadstorm.core.messages import (
@@ -395,26 +395,31 @@ def test_a_run_goes_on_when_messages_with_its_token_make_no_sense(tmp_path: Path
 
 @pytest.mark.cluster
 def test_a_pcs_refuses_what_it_cannot_spawn(tmp_path: Path, plan: Plan) -> None:
-    encoded = msgspec.msgpack.encode(plan)
-    deep = msgspec.msgpack.encode({"name": "x"})[:1] + b"\xa1x" + b"\x91" * 5000
-    folder = str(tmp_path)
-    requests = [
-        spawn(b"", 0, 0, folder),
-        spawn(os.urandom(300), 0, 7, folder),
-        spawn(deep, 0, 8, folder),
-        spawn(encoded, 99, 0, folder),
-        spawn(encoded, 2**64 - 1, 0, folder),
-        spawn(encoded, -1, 0, folder),
-        spawn(encoded, 0, -1, folder),
-        spawn(encoded, 0, 0, folder),
-        spawn(encoded, 0, 5, "/no/such/folder"),
-        spawn(encoded, 0, 5, "a\0b"),
-    ]
     with fuzzed_run(tmp_path) as (_, sockets), peer(sockets["pcs"]) as friend:
-        for request in requests:
+        for request in [
+            control.Spawn(99, 0),
+            control.Spawn(2**64 - 1, 0),
+            control.Spawn(-1, 0),
+            control.Spawn(0, -1),
+            control.Spawn(0, 0),
+            control.Spawn(0, 5),
+        ]:
             friend.send_multipart(encode(TOKEN, request))
             assert friend.poll(10_000), f"no answer to {request}"
             answer, _ = decode(TOKEN, friend.recv_multipart())
             assert isinstance(answer, control.Refused), request
             assert (answer.operator, answer.replica) == (request.operator, request.replica)
             assert answer.reason
+
+
+@pytest.mark.cluster
+def test_a_pcs_refuses_what_is_no_plan(tmp_path: Path, plan: Plan) -> None:
+    encoded = msgspec.msgpack.encode(plan)
+    deep = msgspec.msgpack.encode({"name": "x"})[:1] + b"\xa1x" + b"\x91" * 5000
+    with fuzzed_run(tmp_path) as (_, sockets), peer(sockets["pcs"]) as friend:
+        for token, wrong in [(FOREIGN, b""), (FOREIGN, os.urandom(300)), (FOREIGN, deep), (TOKEN, encoded)]:
+            friend.send_multipart(encode(TOKEN, opening(token, wrong)))
+            assert friend.poll(10_000), f"no answer to {wrong!r}"
+            answer, _ = decode(token, friend.recv_multipart())
+            assert isinstance(answer, control.Opened)
+            assert answer.problems

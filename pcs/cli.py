@@ -1,0 +1,148 @@
+"""The ``pcs`` command: the Process Creation Service of a host, as a daemon.
+
+Exit codes: 0 it was ended, 1 it could not go on, 2 a mistake in its arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+import zmq
+
+from dadstorm import __version__, logs
+from dadstorm.errors import DadstormError, UserError
+from dadstorm.topology.placement import PCS_PORT
+from dadstorm.wire import control
+from dadstorm.wire.address import is_loopback, joined, numeric
+from dadstorm.wire.keys import CURE, Keys
+from dadstorm.wire.keys import load as load_keys
+from pcs import zygote
+from pcs.policy import Policy, below
+from pcs.service import REPLICAS_MAX, Service, Settings
+
+FILES_MAX = 65536
+"""Connections that may be open at once, if the system allows so many: a crowd of strangers must not crowd out friends."""
+MESSAGE_MB = 64
+
+HELP = """\
+Starts replicas on this host for PuppetMasters, sees them die and brings them back. One per host; it
+serves any number of runs. ^C or SIGTERM ends it and its replicas.
+
+What others' topologies may do here is what these options say and no more: code comes from --lib,
+data is read below --data, results are written below --out, logs go to --runs. Without --keys it
+serves this machine only.
+
+examples:
+  pcs                                            on 127.0.0.1:10000, for topologies without files
+  pcs --host 10.0.0.2 --keys ~/cluster --lib ~/functions --data /srv/data --out /srv/results
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to end."""
+    options = _parser().parse_args(arguments)
+    try:
+        serve(options)
+        return 0
+    except DadstormError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pcs", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"dadstorm {__version__}")
+    parser.add_argument("--host", default="127.0.0.1", help="this host's address, as the others reach it (%(default)s)")
+    parser.add_argument("--port", type=_number, default=PCS_PORT, help="(default: %(default)s; 0: any)")
+    for name, what in (
+        ("lib", "folder with CUSTOM modules"),
+        ("data", "folder that topologies may read"),
+        ("out", "folder that topologies may write"),
+    ):
+        parser.add_argument(f"--{name}", metavar="DIR", action="append", default=[], help=f"{what}; may be repeated")
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
+    parser.add_argument("--keys", metavar="DIR", help="the keys of the cluster (dadstorm keys DIR makes them)")
+    parser.add_argument(
+        "--max-replicas", metavar="N", type=_number, default=REPLICAS_MAX, help="at most so many (%(default)s)"
+    )
+    parser.add_argument(
+        "--message-mb", metavar="N", type=_number, default=MESSAGE_MB, help="largest message taken (%(default)s MB)"
+    )
+    return parser
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Check everything, fork the zygote while this process is still simple, and serve."""
+    keys = None if options.keys is None else load_keys(options.keys)
+    policy = _policy(options, keys)
+    logs.configure(process="pcs")
+    with contextlib.suppress(ValueError, OSError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    lifeline, ours = os.pipe()
+    zygote_pid, line = zygote.start(lifeline, None, closes=ours)
+    settings = Settings(
+        control.PUBLIC,
+        joined(policy.host, options.port),
+        None,
+        policy,
+        keys,
+        options.max_replicas,
+        max(1, options.message_mb) << 20,
+    )
+    try:
+        service = Service(settings, zygote_pid, line, None)
+    except zmq.ZMQError as error:
+        raise UserError(f"cannot listen on {policy.host}:{options.port}: {error.strerror or error}") from None
+    guarded = "with keys" if keys else "without keys: for everybody on this machine, and nobody else"
+    print(f"pcs listens on {service.address}, {guarded}", file=sys.stderr, flush=True)
+    service.run()
+
+
+def _policy(options: argparse.Namespace, keys: Keys | None) -> Policy:
+    """What the arguments allow; UserError with all that is wrong with them."""
+    problems = []
+    folders = {name: [os.path.realpath(folder) for folder in getattr(options, name)] for name in ("lib", "data", "out")}
+    for name, some in folders.items():
+        problems += [f"--{name}: there is no folder {folder}" for folder in some if not os.path.isdir(folder)]
+    runs = os.path.realpath(options.runs)
+    try:
+        os.makedirs(runs, exist_ok=True)
+    except OSError as error:
+        problems.append(f"--runs: cannot make {runs}: {error.strerror}")
+    written = [*folders["out"], runs]
+    for name, some in (("lib", folders["lib"]), ("keys", [os.path.realpath(options.keys)] if options.keys else [])):
+        for folder in some:
+            if any(folder == other or below(folder, [other]) or below(other, [folder]) for other in written):
+                problems.append(f"--{name} {folder} overlaps a folder that topologies may write to; keep them apart")
+    try:
+        host = numeric(options.host.strip("[]"))
+        if host in ("0.0.0.0", "::"):
+            problems.append(f"--host {options.host}: expected the one address by which the others reach this host")
+        elif keys is None and not is_loopback(host):
+            problems.append(f"--host {options.host}: others can reach that, and there are no keys: {CURE}")
+    except UserError as error:
+        problems.append(f"--host: {error}")
+    if problems:
+        raise UserError(*problems)
+    return Policy(host, runs, tuple(folders["lib"]), tuple(folders["data"]), tuple(folders["out"]), keys is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

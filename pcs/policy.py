@@ -1,0 +1,158 @@
+"""What a PCS lets the plans of others do on its host.
+
+A plan that comes over the wire is somebody's wish. Code comes only from the folders that the PCS's own operator gave
+with ``--lib``, data is read only below ``--data``, results are written only below ``--out``, logs and journals only to a
+folder that the PCS makes, and replicas listen only on the PCS's own address. Names that become parts of paths are names, not paths. What is not known
+here is refused: a new kind of operator has to be thought about first.
+
+Paths are compared after links are followed. Nobody can put a link there through DADSTORM; who can write to these
+folders otherwise is the operator's choice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dadstorm.custom_load import module_problem
+from dadstorm.errors import UserError
+from dadstorm.plan import Operator, Plan
+from dadstorm.topology.placement import REPLICAS_MAX as RING_MAX
+from dadstorm.topology.placement import SLICES_MAX
+from dadstorm.wire.address import host_of, is_loopback, is_tcp, numeric
+from pcs.checks import file_problem, port_problems, replicas_on
+
+PLAN_BYTES_MAX = 8 << 20
+"""Ten thousand paths of files are one megabyte."""
+OPERATORS_MAX = 10_000
+KINDS = ("filter", "uniq", "count", "dup", "split", "custom")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator of a PCS has allowed. ``None`` in its place: the PCS belongs to who asks."""
+
+    host: str
+    """The address that the PCS and its replicas listen on."""
+    runs: str
+    libs: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    out: tuple[str, ...] = ()
+    keys: bool = False
+
+    def problems(self, plan: Plan, host: str) -> list[str]:
+        """All that keeps this plan from running on this host; whatever is in it."""
+        try:
+            return self._problems(plan, host)
+        except UserError as error:
+            return [str(error)]
+        except (TypeError, KeyError, ValueError, AttributeError, IndexError, OSError) as error:
+            return [f"the plan makes no sense: {type(error).__name__}: {error}"]
+
+    def _problems(self, plan: Plan, host: str) -> list[str]:
+        problems = _shape(plan)
+        if problems:
+            return problems
+        mine = {peer.operator for peer in replicas_on(plan, host)}
+        for operator in (plan.operators[index] for index in sorted(mine)):
+            if operator.kind == "source":
+                problems += self._source(operator)
+            elif operator.kind == "sink":
+                problems += self._sink(operator)
+            elif operator.kind == "custom":
+                problems += self._custom(operator)
+            elif operator.kind not in KINDS:
+                problems.append(f"operator {operator.name}: this PCS knows no {operator.kind}")
+            for replica in operator.replicas:
+                if replica.host == host and replica.address is not None:
+                    problems += self._address(f"operator {operator.name}", replica.address)
+        return problems or port_problems(plan, host, keys=self.keys)
+
+    def _source(self, operator: Operator) -> list[str]:
+        kind, what = operator.params["type"], f"source {operator.name}"
+        if kind == "generate":
+            return []
+        if kind == "file":
+            return [p for path in operator.params["paths"] if (p := self._readable(what, path))]
+        if kind == "tcp":
+            journal = operator.params.get("journal")
+            problem = self._writable(what, journal) if journal is not None else None
+            return [*([problem] if problem else []), *self._address(what, f"tcp://{operator.params['listen']}")]
+        if kind == "stdin":
+            return [f"{what}: standard input is where the PuppetMaster is: place it there (on: localhost)"]
+        return [f"{what}: this PCS knows no {kind}"]
+
+    def _sink(self, operator: Operator) -> list[str]:
+        if operator.params["format"] == "console":
+            return []
+        problem = self._writable(f"sink {operator.name}", operator.params["path"])
+        return [problem] if problem else []
+
+    def _custom(self, operator: Operator) -> list[str]:
+        if not self.libs:
+            return [f"operator {operator.name}: this PCS has no folder for CUSTOM modules; start it with --lib DIR"]
+        problem = module_problem(operator.params["function"], self.libs)
+        return [f"operator {operator.name}: {problem}"] if problem else []
+
+    def _address(self, what: str, address: str) -> list[str]:
+        if not is_tcp(address):
+            return [f"{what}: {address!r} is no address"]
+        host = host_of(address)
+        if is_loopback(host) or numeric(host) == numeric(self.host):
+            return []
+        return [f"{what}: {address} is not this host, which is {self.host}"]
+
+    def _readable(self, what: str, path: str) -> str | None:
+        if not below(path, self.data):
+            return f"{what}: {path!r} is not below a folder that this PCS may read; start it with --data DIR"
+        problem = file_problem(path)
+        return f"{what}: {problem}" if problem else None
+
+    def _writable(self, what: str, path: str) -> str | None:
+        if below(path, self.out):
+            return None
+        return f"{what}: {path!r} is not below a folder that this PCS may write; start it with --out DIR"
+
+    def confined(self, plan: Plan) -> Plan:
+        """The plan as it runs here: its own folders of modules are replaced by ours."""
+        folders = self.libs or (os.path.join(self.runs, "no modules"),)
+        return msgspec.structs.replace(plan, base=folders[0], libs=tuple(folders[1:]))
+
+
+def decoded(plan: bytes) -> Plan:
+    """The plan in a message; UserError if there is none."""
+    if len(plan) > PLAN_BYTES_MAX:
+        raise UserError(f"a plan of {len(plan)} bytes; expected at most {PLAN_BYTES_MAX}")
+    try:
+        return msgspec.msgpack.decode(plan, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"the plan cannot be read: {error}") from None
+
+
+def below(path: str, folders: Sequence[str]) -> bool:
+    """Whether a path lies in one of the folders, links followed."""
+    if not isinstance(path, str) or "\0" in path or not os.path.isabs(path):
+        return False
+    real = os.path.realpath(path)
+    return any(os.path.commonpath([real, top]) == top and real != top for top in map(os.path.realpath, folders))
+
+
+def _shape(plan: Plan) -> list[str]:
+    """What no plan that our compiler made looks like."""
+    if not 1 <= len(plan.operators) <= OPERATORS_MAX:
+        return [f"a plan with {len(plan.operators)} operators"]
+    names = [operator.name for operator in plan.operators]
+    problems = [f"{name[:100]!r} is no name" for name in [plan.name, *names] if not _NAME.match(name)]
+    problems += [
+        f"operator {operator.name[:100]!r}: {len(operator.replicas)} replicas, {operator.slices} slices"
+        for operator in plan.operators
+        if not (1 <= len(operator.replicas) <= RING_MAX and 1 <= operator.slices <= SLICES_MAX)
+    ]
+    if len(set(names)) < len(names):
+        problems.append("two operators with one name")
+    return problems

@@ -1,0 +1,387 @@
+"""One run, on one host: its replicas, their deaths and recoveries.
+
+The PCS is the parent of its replicas (through the zygote), so it knows of a death at once and tells the ring; the
+ring's next living replica then asks for a new incarnation. A replica that lives and was heard of lately is never
+replaced, whoever asks; one that hangs is killed first, so that two incarnations do not write one file. If nobody of a
+ring is left to ask, the PCS acts by itself. It holds the snapshots of operators that have no peers.
+
+A ring may have members on several hosts. Each PCS says again and again who of its own is dead, to the living of the
+ring and to the PCSs of the others; so every PCS knows when nobody is left. A request for a replica of another host is
+passed on to that host's PCS.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from dadstorm.core.holder import Holder
+from dadstorm.core.messages import PCS, Beat, Copy, Down, Peer, Seek, Settle
+from dadstorm.core.replica import give
+from dadstorm.errors import UserError
+from dadstorm.plan import Plan
+from dadstorm.wire import control
+from dadstorm.wire.address import host_of, joined, numeric
+from dadstorm.wire.codec import Content, Rubbish, decode_table
+from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
+from pcs.status import describe
+from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
+
+SHORT_LIFE_S = 1.0
+SHORT_LIVES_MAX = 5
+"""So many incarnations in a row that died this young: something kills them each time; to bring them back is no help."""
+FAILED_STATUS = 1
+"""A replica that ends with this has said why; bringing it back would only make it say so again."""
+NEWS_S = 1.0
+"""How long the word of another PCS that a replica is dead holds: it is said again ten times in that time."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Child:
+    """A replica of this host, and its present incarnation."""
+
+    name: str
+    bind: str
+    ring: int
+    """How many replicas its operator has."""
+    incarnation: int = 0
+    serial: int = -1
+    """Of the latest fork."""
+    pid: int | None = None
+    alive: bool = True
+    born: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=time.monotonic)
+    short_lives: int = 0
+    over: bool = False
+    """It has ended for good: finished, failed, or not worth another try."""
+    port: socket.socket | None = None
+    """Keeps the port for the next incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a run is given by the PCS it runs at."""
+
+    endpoint: Endpoint
+    fork: Callable[[Fork], None]
+    kill: Callable[[Kill], None]
+    serial: Callable[[], int]
+    address: str
+    """Where the PCS listens for its replicas."""
+    folder: str
+    sockets: str
+    keys: str | None
+    confined: bool
+    message_bytes_max: int
+
+
+class Run:
+    def __init__(self, request: control.Open, plan: Plan, home: Home, owner: bytes) -> None:
+        self.request = request
+        self.name = plan.name
+        self.folder = home.folder
+        self.owner = owner
+        """The PuppetMaster's connection, to report to."""
+        self.heard = time.monotonic()
+        """When the PuppetMaster was last heard of."""
+        self.closing = False
+        self.replicas = 0
+        """How many the plan has here."""
+        self._plan = plan
+        self._encoded = msgspec.msgpack.encode(plan)
+        self._home = home
+        self._children: dict[Peer, Child] = {}
+        self._serials: dict[int, Peer] = {}
+        """Processes that have not been reported as ended."""
+        self._elsewhere: dict[Peer, float] = {}
+        """Replicas of other hosts that were said to be dead, and when."""
+        self._holder = Holder(PCS, 0)
+        self._directory: tuple[tuple[str, ...], ...] = ()
+        self._pcs: tuple[tuple[str, ...], ...] = ()
+        self._started = False
+        self._draining = False
+
+    # -- what a run is asked -------------------------------------------------------------------------------------
+
+    def on_message(self, received: Received) -> None:
+        message = received.message
+        if isinstance(message, control.Spawn):
+            self._spawn(message, received.reply_to)
+        elif isinstance(message, control.Respawn):
+            self._respawn_on_request(message)
+        elif isinstance(message, Beat):
+            child = self._children.get(Peer(message.operator, message.replica))
+            if child is not None and message.incarnation == child.incarnation:
+                child.heard = time.monotonic()
+        elif isinstance(message, Copy | Settle | Seek):
+            self._hold(message, received)
+        elif isinstance(message, Down):
+            self._on_down_elsewhere(message)
+        elif isinstance(message, control.Directory):
+            self._on_directory(message)
+        elif isinstance(message, control.Start):
+            self._started = True
+        elif isinstance(message, control.Drain):
+            self._draining = True
+        elif isinstance(message, control.Pulse):
+            self.owner, self.heard = received.reply_to, time.monotonic()
+            self.tell_owner(control.Pulse(self.request.host))
+        else:
+            self._home.endpoint.drop(f"a {type(message).__name__} is not for a PCS")
+
+    def tell_owner(self, message: control.Message) -> None:
+        self._home.endpoint.reply(self.owner, message, token=self.request.run)
+
+    def _send(self, address: str, message: control.Message, content: Content = None) -> None:
+        self._home.endpoint.send(address, message, content, token=self.request.run)
+
+    def _on_directory(self, message: control.Directory) -> None:
+        problem = directory_problem(message, [len(operator.replicas) for operator in self._plan.operators])
+        if problem:
+            self._home.endpoint.drop(problem)
+        else:
+            self._directory, self._pcs = message.addresses, message.pcs
+
+    def _spawn(self, request: control.Spawn, reply_to: bytes) -> None:
+        peer = Peer(request.operator, request.replica)
+        try:
+            child = self._check(peer)
+        except UserError as refusal:
+            log.warning("spawn refused", reason=str(refusal))
+            refused = control.Refused(request.operator, request.replica, str(refusal))
+            self._home.endpoint.reply(reply_to, refused, token=self.request.run)
+            return
+        self._children[peer] = child
+        self._fork(peer, child, None)
+
+    def _check(self, peer: Peer) -> Child:
+        """What is to be started; UserError if that cannot be."""
+        if self.closing:
+            raise UserError("the run is ending")
+        if peer in self._children:
+            raise UserError("it is running already")
+        try:
+            if min(peer) < 0:
+                raise IndexError("negative numbers")
+            operator = self._plan.operators[peer.operator]
+            spec = operator.replicas[peer.replica]
+        except IndexError as error:
+            raise UserError(f"the plan has no such replica: {error}") from None
+        if spec.host != self.request.host:
+            raise UserError(f"its host is {spec.host}, and this is {self.request.host}")
+        child = Child(f"{operator.name} replica {peer.replica}", "", len(operator.replicas))
+        if spec.address is not None:
+            child.bind = spec.address
+        elif self.request.reach:
+            child.port, child.bind = reserve(self.request.reach)
+        else:
+            child.bind = f"ipc://{self._home.sockets}/{peer.operator}.{peer.replica}"
+        return child
+
+    def _fork(self, peer: Peer, child: Child, resume: control.Resume | None) -> None:
+        if self.closing:
+            return
+        child.pid, child.alive = None, True
+        child.born = child.heard = time.monotonic()
+        child.serial = self._home.serial()
+        self._serials[child.serial] = peer
+        self._home.fork(
+            Fork(
+                serial=child.serial,
+                token=self.request.run,
+                plan=self._encoded,
+                operator=peer.operator,
+                replica=peer.replica,
+                master=self.request.master,
+                bind=child.bind,
+                folder=self._home.folder,
+                sockets=self._home.sockets,
+                shake=self.request.shake,
+                pcs=self._home.address,
+                incarnation=child.incarnation,
+                resume=resume,
+                keys=self._home.keys,
+                confined=self._home.confined,
+                message_bytes_max=self._home.message_bytes_max,
+            )
+        )
+
+    def _hold(self, message: Copy | Settle | Seek, received: Received) -> None:
+        """Snapshots of an operator without peers."""
+        child = self._children.get(Peer(message.operator, message.replica))
+        if child is None:
+            self._home.endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
+            return
+        if isinstance(message, Seek):
+            for index in message.slices:
+                found = give(self._holder, PCS, Peer(message.operator, message.replica), index)
+                self._send(child.bind, found.message, found.table)
+        elif isinstance(message, Copy):
+            try:
+                table = None if received.body is None else decode_table(received.body)
+            except Rubbish as reason:
+                self._home.endpoint.drop(str(reason))
+                return
+            self._send(child.bind, self._holder.copy(message, table))
+        else:
+            self._send(child.bind, self._holder.settle(message))
+
+    # -- deaths and recoveries -----------------------------------------------------------------------------------
+
+    def on_zygote(self, report: Forked | NotForked | Ended) -> None:
+        peer = self._serials[report.serial]
+        child = self._children[peer]
+        if isinstance(report, Forked):
+            if report.serial == child.serial:
+                child.pid = report.pid
+            if self.closing:
+                self._home.kill(Kill(report.serial))
+            self.tell_owner(control.Spawned(*peer, report.pid))
+            return
+        del self._serials[report.serial]
+        if isinstance(report, NotForked):
+            child.alive, child.over = False, True
+            self.tell_owner(control.Refused(*peer, report.reason))
+        elif report.serial == child.serial:
+            self._on_death(peer, child, report)
+
+    def _on_death(self, peer: Peer, child: Child, report: Ended) -> None:
+        log.info("replica ended", replica=child.name, pid=report.pid, status=report.status)
+        child.pid, child.alive = None, False
+        short = time.monotonic() - child.born < SHORT_LIFE_S
+        child.short_lives = child.short_lives + 1 if short else 0
+        child.over = self.closing or report.status in (0, FAILED_STATUS)
+        self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
+        if not child.over and child.short_lives >= SHORT_LIVES_MAX:
+            child.over = True
+            text = (
+                f"{child.name} died {child.short_lives} times in a row, each time within {SHORT_LIFE_S:.0f} s: "
+                f"{describe(report.status)}; see the logs in {self.folder}"
+            )
+            self._send(self.request.master, control.Failed(*peer, "run", text))
+        if not child.over:
+            self._spread_the_news(peer, child)
+
+    def tick(self) -> None:
+        """Say again who is dead, as long as nobody does something about it."""
+        for peer, child in self._children.items():
+            if not child.alive and not child.over:
+                self._spread_the_news(peer, child)
+
+    def _on_down_elsewhere(self, message: Down) -> None:
+        peer = Peer(message.operator, message.replica)
+        if peer in self._children or self._address_of(peer, self._directory) is None:
+            self._home.endpoint.drop("the death of a replica that is not of another host")
+        else:
+            self._elsewhere[peer] = time.monotonic()
+
+    def _living(self, peer: Peer, child: Child) -> list[Peer]:
+        """The others of a ring that are not known to be dead."""
+        others = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
+        fresh = time.monotonic() - NEWS_S
+        return [
+            other
+            for other in others
+            if (self._children[other].alive if other in self._children else self._elsewhere.get(other, 0.0) < fresh)
+        ]
+
+    def _spread_the_news(self, peer: Peer, child: Child) -> None:
+        """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""
+        if not self._directory:
+            self._fork(peer, child, None)
+            return
+        down = Down(peer.operator, peer.replica, child.incarnation)
+        living = self._living(peer, child)
+        elsewhere = [Peer(peer.operator, replica) for replica in range(child.ring)]
+        pcs = {self._address_of(other, self._pcs) for other in elsewhere if other not in self._children}
+        for address in sorted({a for a in pcs if a is not None} | {self._directory[o.operator][o.replica] for o in living}):
+            self._send(address, down)
+        if not living:
+            self._respawn(peer, child)
+
+    def _address_of(self, peer: Peer, directory: tuple[tuple[str, ...], ...]) -> str | None:
+        if 0 <= peer.operator < len(directory) and 0 <= peer.replica < len(directory[peer.operator]):
+            return directory[peer.operator][peer.replica]
+        return None
+
+    def _respawn_on_request(self, request: control.Respawn) -> None:
+        peer = Peer(request.operator, request.replica)
+        child = self._children.get(peer)
+        if child is None:
+            address = self._address_of(peer, self._pcs)
+            if address is not None and self._plan.operators[peer.operator].replicas[peer.replica].host != self.request.host:
+                self._send(address, request)
+            return
+        if child.over:
+            return
+        if not child.alive:
+            self._respawn(peer, child)
+        elif request.incarnation > child.incarnation and time.monotonic() - child.heard > self._suspect_after_s:
+            log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
+            if child.pid is not None:
+                self._home.kill(Kill(child.serial))
+
+    @property
+    def _suspect_after_s(self) -> float:
+        return self._plan.suspect_after_ms / 1000
+
+    def _respawn(self, peer: Peer, child: Child) -> None:
+        """Start a new incarnation; it asks everybody in its ring who is not known to be dead for copies. What we know of
+        other hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers."""
+        child.incarnation += 1
+        ring = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
+        elsewhere = {other.replica: 0 for other in ring if other not in self._children}
+        here = {o.replica: self._children[o].incarnation for o in ring if o in self._children and self._children[o].alive}
+        living = elsewhere | here
+        log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
+        self._fork(peer, child, control.Resume(living, self._directory, self._started, self._draining))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Kill what is left; ``gone`` tells when there is nothing left."""
+        self.closing = True
+        for serial in self._serials:
+            self._home.kill(Kill(serial))
+
+    def has(self, serial: int) -> bool:
+        return serial in self._serials
+
+    @property
+    def gone(self) -> bool:
+        return not self._serials
+
+    @property
+    def processes(self) -> list[int]:
+        return [child.pid for child in self._children.values() if child.pid is not None]
+
+    def forget(self) -> None:
+        """Give back ports and connections."""
+        for child in self._children.values():
+            if child.port is not None:
+                child.port.close()
+        for address in {a for replicas in self._directory for a in replicas} | {self.request.master}:
+            self._home.endpoint.hang_up(address)
+
+
+def reserve(host: str) -> tuple[socket.socket, str]:
+    """A free port of this host that nobody else gets, and its address.
+
+    The socket is bound and does not listen: the replica, and each one that takes its place, may bind the port beside it
+    (SO_REUSEADDR on both), while the system gives it to nobody who asks for any port."""
+    number = numeric(host_of(joined(host, 0)))
+    keeper = socket.socket(socket.AF_INET6 if ":" in number else socket.AF_INET)
+    try:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind((number, 0))
+    except OSError as error:
+        keeper.close()
+        raise UserError(f"no port to be had on {host}: {error.strerror}") from None
+    return keeper, joined(number, keeper.getsockname()[1])
