@@ -38,6 +38,22 @@ example:
   dadstorm check configs/reach.yaml
 """
 
+KEYS_HELP = """\
+Makes the keys of a cluster in a new folder. Copy the folder to every host, readable for you alone,
+and give it with --keys DIR to each pcs and to dadstorm run. Who has the keys belongs to the cluster.
+
+example:
+  dadstorm keys ~/cluster
+"""
+
+HOSTS_HELP = """\
+Asks the PCS of every host of a topology whether it can run there: is it there, has it the same
+version, the CUSTOM modules, the data files, the ports. Starts nothing.
+
+example:
+  dadstorm hosts job.yaml --keys ~/cluster
+"""
+
 SCHEMA_HELP = """\
 Prints the JSON Schema of topology files, for editors that complete and check YAML.
 
@@ -100,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     _lib_option(run)
     run.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    _cluster_options(run)
+    run.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
     shake = run.add_argument_group("shaking", "change the timing of a run, to see that its output stays the same")
     shake.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0, help="delay messages by up to MS")
     shake.add_argument("--shake-batch", metavar="ROWS", type=_not_negative, default=0, help="at most ROWS in a step")
@@ -109,6 +127,14 @@ def _parser() -> argparse.ArgumentParser:
     check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
     check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
     _lib_option(check)
+
+    hosts = _command(commands, "hosts", "check the hosts of a topology", HOSTS_HELP, _hosts)
+    hosts.add_argument("topology", metavar="FILE", help="the topology, in YAML")
+    _lib_option(hosts)
+    _cluster_options(hosts)
+
+    keys = _command(commands, "keys", "make the keys of a cluster", KEYS_HELP, _keys)
+    keys.add_argument("folder", metavar="DIR", help="where they go")
 
     _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
     return parser
@@ -127,6 +153,17 @@ def _command(
 def _lib_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated"
+    )
+
+
+def _cluster_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", metavar="DIR", help="the keys of the cluster (dadstorm keys DIR makes them)")
+    parser.add_argument(
+        "--pcs",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="run what is on this machine at this PCS instead; may be repeated: replicas are spread over them",
     )
 
 
@@ -150,6 +187,9 @@ def _run(options: argparse.Namespace) -> int:
             runs=options.runs,
             shake=shake,
             quiet=options.quiet,
+            pcs=tuple(options.pcs),
+            keys=options.keys,
+            listen=options.listen,
         )
     )
 
@@ -158,6 +198,27 @@ def _check(options: argparse.Namespace) -> int:
     from dadstorm import topology
 
     print(topology.describe(topology.load(options.topology, libs=options.lib)))
+    return 0
+
+
+def _hosts(options: argparse.Namespace) -> int:
+    from dadstorm import logs, topology
+    from dadstorm.wire.keys import load
+    from puppetmaster.hosts import place
+    from puppetmaster.preflight import look, table
+
+    logs.configure(process="puppetmaster", level="error")
+    plan = place(topology.load(options.topology, libs=options.lib), options.pcs)
+    found = look(plan, None if options.keys is None else load(options.keys))
+    print(table(found, plan))
+    return 2 if any(host.problems for host in found.values()) else 0
+
+
+def _keys(options: argparse.Namespace) -> int:
+    from dadstorm.wire.keys import make
+
+    make(options.folder)
+    print(f"{options.folder}: keys made. Copy the folder to every host of the cluster, and nowhere else.")
     return 0
 
 

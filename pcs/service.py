@@ -114,7 +114,7 @@ class Service:
             log.exception("the PCS failed")
             raise
         finally:
-            for run in self._runs.values():
+            for run in self._runs.values() if self._settings.policy is not None else ():
                 run.tell_owner(control.Closed(run.request.host, "the PCS was ended"))
             self._line.sock.close()
             self._end_replicas()
