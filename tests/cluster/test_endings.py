@@ -33,14 +33,17 @@ operators:
   left:  {input: g, dup: , replicas: 2}
   right: {input: g, filter: n >= 0}
   both:  {input: [left, right], dup: }
+suspect_after: 10m
 """
-"""It runs until it is told to stop; every number comes out twice, in order."""
+"""It runs until it is told to stop; every number comes out twice, in order. Nobody is suspected of being dead: on a
+machine that is busy with other things that would happen, and is another test's affair."""
 
 STUCK = """
 sources:
   g: {generate: {n: counter}, rate: 1000}
 operators:
   slow: {input: g, custom: functions.stuck, fields: [n:int]}
+suspect_after: 10m
 """
 FUNCTIONS = """
 import time
