@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import time
 import traceback
 from collections import deque
@@ -34,10 +33,13 @@ from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
-from dadstorm.core.slice import Deliver, Tell
+from dadstorm.core.slice import Deliver, Emitted, Tell
+from dadstorm.emitted import EmittedLines
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.operators import make_kernel
+from dadstorm.pace import Pace
 from dadstorm.plan import Plan
+from dadstorm.reports import Reports
 from dadstorm.sinks import make_sink
 from dadstorm.sinks.base import Sink
 from dadstorm.sources import make_reader
@@ -52,7 +54,6 @@ STEP_ROWS_MAX = 1 << 17
 STEP_MS_GOAL = 20.0
 """A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
 COMMIT_EVERY_MS = 50.0
-STATS_EVERY_MS = 200.0
 TICK_MS = 100.0
 """How often a replica tells its neighbours that and where it is, and says again what may have been lost."""
 PEERS = get_args(PeerMessage)
@@ -114,12 +115,12 @@ class ReplicaProcess:
         self._directory: tuple[tuple[str, ...], ...] = ()
         self._early: list[Received] = []
         self._started = False
+        self._pace = Pace()
+        self._reports = Reports(self._endpoint, assignment.master, assignment.me, assignment.incarnation)
         self._draining = False
         self._stopping = False
-        self._finished = False
         self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
-        self._next_stats = 0.0
         self._next_tick = 0.0
         self._held: deque[tuple[float, Received]] = deque()
         self._chance = random.Random(assignment.shake.seed * 1_000_003 + hash_peer(assignment.me))
@@ -134,6 +135,9 @@ class ReplicaProcess:
             address = self._endpoint.bind(self._assignment.bind)
             hello = control.Hello(me.operator, me.replica, os.getpid(), address, self._assignment.incarnation)
             self._endpoint.send(master, hello)
+            if self._plan.logging == "full":
+                ragged = any(operator.params.get("ragged") for operator in self._plan.operators)
+                self._reports.log_tuples(EmittedLines(address, ragged=ragged))
             self._build()
             while not self._stopping:
                 self._turn()
@@ -169,10 +173,12 @@ class ReplicaProcess:
         self._machine = ReplicaMachine(
             self._plan, assignment.me, lambda op: make_kernel(op, self._plan), assignment.incarnation
         )
+        self._machine.tapped = self._plan.logging == "full"
         if assignment.resume is not None:
             log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)
             self._directory = assignment.resume.directory
             self._draining = assignment.resume.draining
+            self._pace.set_interval(assignment.resume.interval_ms)
             self._do(self._machine.begin(assignment.resume.living))
             if assignment.resume.started:
                 self._start()
@@ -196,10 +202,11 @@ class ReplicaProcess:
         if self._started and machine.resumed:
             self._work(machine)
             self._read(machine)
-            self._commit(machine)
+            if not self._pace.frozen:
+                self._commit(machine)
         self._tick(machine)
         self._do(machine.announce())
-        self._report(machine)
+        self._reports.turn(machine, self._state(machine), now_ms())
 
     def _tick(self, machine: ReplicaMachine) -> None:
         now = now_ms()
@@ -219,8 +226,9 @@ class ReplicaProcess:
             return POLL_SOURCE_MS
         if not self._started:
             return IDLE_MS
-        if machine.has_work():
-            return 0
+        wait_ms = self._pace.wait_ms(now_ms())
+        if wait_ms or machine.has_work():
+            return min(wait_ms, IDLE_MS)
         patience = IDLE_MS
         if any(machine.sinks[index].committed < machine.sinks[index].done for index in self._sinks):
             patience = max(0.0, self._next_commit - now_ms())
@@ -255,7 +263,15 @@ class ReplicaProcess:
         elif isinstance(message, control.Directory):
             self._on_directory(machine, message)
         elif isinstance(message, control.Start):
-            self._start()
+            if not message.operators or self._assignment.me.operator in message.operators:
+                self._start()
+        elif isinstance(message, control.Interval):
+            if message.operator == self._assignment.me.operator and message.ms >= 0:
+                self._pace.set_interval(message.ms)
+        elif isinstance(message, control.Freeze):
+            self._pace.frozen = message.frozen
+        elif isinstance(message, control.Look):
+            self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):
             self._draining = True
             for reader in self._readers.values():
@@ -330,8 +346,14 @@ class ReplicaProcess:
         while machine.has_work():
             rows = min(self._step_rows, batch_max) if batch_max else self._step_rows
             step_begun = now_ms()
+            rows = self._pace.allowed(rows, step_begun)
+            if not rows:
+                return
+            before = machine.rows_in
             self._do(machine.work(rows))
             now = now_ms()
+            if machine.rows_in > before:
+                self._pace.took(now)
             if now - step_begun > 2 * STEP_MS_GOAL:
                 self._step_rows = max(1, self._step_rows // 2)
             elif now - step_begun < STEP_MS_GOAL / 2:
@@ -344,13 +366,16 @@ class ReplicaProcess:
         for index, reader in self._readers.items():
             source = machine.sources[index]
             rows_max, bytes_max = source.room
+            rows_max = self._pace.allowed(rows_max, now_ms())
             if not rows_max:
                 continue
             batch_max = self._assignment.shake.batch_max
             before = source.done
             records = reader.read(min(rows_max, batch_max or STEP_ROWS_MAX), bytes_max)
             self._do(source.records(records.rows, records.hi, records.dead, reader.mark))
-            moved = moved or (source.done > before and len(records.rows) > 0)
+            if len(records.rows):
+                self._pace.took(now_ms())
+                moved = moved or source.done > before
         self._source_patience_ms = 0.0 if moved else POLL_SOURCE_MS
 
     def _commit(self, machine: ReplicaMachine) -> None:
@@ -376,6 +401,8 @@ class ReplicaProcess:
             elif isinstance(action, Deliver):
                 if len(action.rows):
                     self._sinks[action.slice].write(action.rows)
+            elif isinstance(action, Emitted):
+                self._reports.emitted(action.rows)
             elif isinstance(action, Open):
                 self._open(action)
             elif isinstance(action, Respawn):
@@ -394,28 +421,14 @@ class ReplicaProcess:
     def _address(self, peer: Peer) -> str:
         return self._assignment.pcs if peer.replica == PCS else self._directory[peer.operator][peer.replica]
 
-    def _report(self, machine: ReplicaMachine) -> None:
-        me, now = self._assignment.me, now_ms()
-        done = self._started and machine.finished and not self._finished
-        if not done and now < self._next_stats:
-            return
-        self._next_stats = now + STATS_EVERY_MS
-        progress = machine.progress
-        stats = control.Stats(
-            me.operator,
-            me.replica,
-            rows_in=progress.rows_in,
-            rows_out=progress.rows_out,
-            queued=progress.queued,
-            frontier=progress.frontier,
-            safe=progress.safe,
-            dropped=self._endpoint.dropped,
-            memory_kb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        )
-        self._endpoint.send(self._assignment.master, stats)
-        if done:
-            self._finished = True
-            self._endpoint.send(self._assignment.master, control.Finished(me.operator, me.replica))
+    def _state(self, machine: ReplicaMachine) -> control.State:
+        if not machine.resumed and self._assignment.incarnation:
+            return "recovering"
+        if not machine.resumed or not self._started:
+            return "waiting"
+        if machine.finished:
+            return "finished"
+        return "frozen" if self._pace.frozen else "running"
 
     def _require_machine(self) -> ReplicaMachine:
         assert self._machine is not None, "the machine is built before the first turn"

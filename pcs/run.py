@@ -59,6 +59,8 @@ class Child:
     born: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
     short_lives: int = 0
+    asked_for: bool = False
+    """Its death was: it says nothing about whether it can live."""
     over: bool = False
     """It has ended for good: finished, failed, or not worth another try."""
     port: socket.socket | None = None
@@ -105,7 +107,9 @@ class Run:
         self._holder = Holder(PCS, 0)
         self._directory: tuple[tuple[str, ...], ...] = ()
         self._pcs: tuple[tuple[str, ...], ...] = ()
-        self._started = False
+        self._started: set[int] = set()
+        """Operators that process what they get."""
+        self._intervals: dict[int, int] = {}
         self._draining = False
 
     # -- what a run is asked -------------------------------------------------------------------------------------
@@ -127,7 +131,11 @@ class Run:
         elif isinstance(message, control.Directory):
             self._on_directory(message)
         elif isinstance(message, control.Start):
-            self._started = True
+            self._started.update(message.operators or range(len(self._plan.operators)))
+        elif isinstance(message, control.Interval):
+            self._intervals[message.operator] = max(0, message.ms)
+        elif isinstance(message, control.Crash):
+            self._crash(Peer(message.operator, message.replica))
         elif isinstance(message, control.Drain):
             self._draining = True
         elif isinstance(message, control.Pulse):
@@ -213,6 +221,13 @@ class Run:
             )
         )
 
+    def _crash(self, peer: Peer) -> None:
+        """Kill a replica because somebody wants to see what happens; one that is dead just now stays so."""
+        child = self._children.get(peer)
+        if child is not None and child.alive:
+            child.asked_for = True
+            self._home.kill(Kill(child.serial))
+
     def _hold(self, message: Copy | Settle | Seek, received: Received) -> None:
         """Snapshots of an operator without peers."""
         child = self._children.get(Peer(message.operator, message.replica))
@@ -256,7 +271,8 @@ class Run:
         log.info("replica ended", replica=child.name, pid=report.pid, status=report.status)
         child.pid, child.alive = None, False
         short = time.monotonic() - child.born < SHORT_LIFE_S
-        child.short_lives = child.short_lives + 1 if short else 0
+        child.short_lives = child.short_lives + 1 if short and not child.asked_for else 0
+        child.asked_for = False
         child.over = self.closing or report.status in (0, FAILED_STATUS)
         self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
         if not child.over and child.short_lives >= SHORT_LIVES_MAX:
@@ -341,7 +357,11 @@ class Run:
         here = {o.replica: self._children[o].incarnation for o in ring if o in self._children and self._children[o].alive}
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
-        self._fork(peer, child, control.Resume(living, self._directory, self._started, self._draining))
+        self._fork(peer, child, self._resume(peer.operator, living))
+
+    def _resume(self, operator: int, living: dict[int, int]) -> control.Resume:
+        started, interval = operator in self._started, self._intervals.get(operator, 0)
+        return control.Resume(living, self._directory, started, self._draining, interval)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

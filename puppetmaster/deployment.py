@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -22,6 +22,7 @@ from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import Endpoint, is_address
 from puppetmaster.hosts import Hosts
+from puppetmaster.rates import Rates
 
 SPAWN_PATIENCE_S = 30.0
 """How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
@@ -42,6 +43,12 @@ class Replica:
     stats: control.Stats | None = None
     finished: bool = False
     alive: bool = False
+    incarnation: int = 0
+    recovering: bool = False
+    """It died and is being brought back."""
+    died: float | None = None
+    """When it last did."""
+    rates: Rates = field(default_factory=Rates)
     silent_since: float | None = None
     """When it exited with 1, if it has not said why."""
 
@@ -68,9 +75,13 @@ class Deployment:
     shake: control.Shake
     pcs_alive: Callable[[], bool] = lambda: True
     """Whether the PCS is there, as far as the front end can know."""
+    observe: Callable[[str], None] = lambda text: None
+    """Hears of all that happens, in words."""
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _ending: bool = False
-    _started: bool = False
+    _started: set[int] = field(default_factory=set)
+    _intervals: dict[int, int] = field(default_factory=dict)
+    _looks: int = 0
     _draining: bool = False
     _directory: control.Directory | None = None
 
@@ -96,12 +107,14 @@ class Deployment:
         self.hosts.tell(control.Directory(addresses, self.hosts.directory()))
         self.tell_all(self._directory)
 
-    def _introduce(self, address: str) -> None:
+    def _introduce(self, peer: Peer, address: str) -> None:
         """Tell a replica that comes late (the first one died while it was being set up) what the others were told."""
         if self._directory is not None:
             self.endpoint.send(address, self._directory)
-            if self._started:
-                self.endpoint.send(address, control.Start())
+            if peer.operator in self._started:
+                self.endpoint.send(address, control.Start((peer.operator,)))
+            if peer.operator in self._intervals:
+                self.endpoint.send(address, control.Interval(peer.operator, self._intervals[peer.operator]))
             if self._draining:
                 self.endpoint.send(address, control.Drain())
 
@@ -117,11 +130,39 @@ class Deployment:
             if replica.address is not None:
                 self.endpoint.send(replica.address, message)
 
-    def start(self) -> None:
-        log.info("start")
-        self._started = True
-        self.hosts.tell(control.Start())
-        self.tell_all(control.Start())
+    def start(self, operators: Iterable[int] | None = None) -> None:
+        """Let these operators begin to process; without any, all."""
+        indices = tuple(range(len(self.plan.operators)) if operators is None else operators)
+        log.info("start", operators=[self.plan.operators[index].name for index in indices])
+        self._started.update(indices)
+        self.hosts.tell(control.Start(indices))
+        self.tell_all(control.Start(indices))
+
+    def is_started(self, operator: int) -> bool:
+        return operator in self._started
+
+    def set_interval(self, operator: int, ms: int) -> None:
+        """Let each replica of an operator sleep so long between two tuples."""
+        self._intervals[operator] = ms
+        self.hosts.tell(control.Interval(operator, ms))
+        self.tell_all(control.Interval(operator, ms))
+
+    def freeze(self, peer: Peer, frozen: bool) -> None:
+        """Stop a replica from processing, or let it go on."""
+        address = self.replicas[peer].address
+        if address is not None:
+            self.endpoint.send(address, control.Freeze(frozen))
+
+    def crash(self, peer: Peer) -> None:
+        """Have a replica killed by its PCS."""
+        host = self.plan.operators[peer.operator].replicas[peer.replica].host
+        self.endpoint.send(self.hosts.address_of(host), control.Crash(*peer))
+
+    def ask(self) -> int:
+        """Ask every replica how it is: their ``Stats`` will carry this number."""
+        self._looks += 1
+        self.tell_all(control.Look(self._looks))
+        return self._looks
 
     def drain(self) -> None:
         """Ask the sources to end their streams; everything that is under way comes out."""
@@ -160,6 +201,10 @@ class Deployment:
         if isinstance(message, control.Said):
             self.say(message.text)
             return
+        if isinstance(message, control.Emitted):
+            for line in message.text.split("\n"):
+                self.observe(line)
+            return
         if self.hosts.on_message(message):
             return
         if not isinstance(
@@ -186,14 +231,17 @@ class Deployment:
             self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
         elif isinstance(message, control.Hello):
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
+            replica.incarnation = message.incarnation
+            self.observe(f"up {self.script_name(peer)} at {message.address}, process {message.pid}")
             replica.finished = False
-            self._introduce(message.address)
+            self._introduce(peer, message.address)
             log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
         elif isinstance(message, control.Stats):
-            replica.stats = message
+            self._on_stats(peer, replica, message)
         elif isinstance(message, control.Finished):
             replica.finished = True
             log.info("replica finished", replica=self.name(peer))
+            self.observe(f"finished {self.script_name(peer)}")
         elif isinstance(message, control.Spawned):
             replica.pid, replica.alive = message.pid, True
         elif isinstance(message, control.Refused):
@@ -201,6 +249,7 @@ class Deployment:
             raise UserError(f"the PCS {host} refused {self.name(peer)}: {message.reason}")
         elif isinstance(message, control.Failed):
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
+            self.observe(f"failed {self.script_name(peer)}: {message.text}")
             raise self._failure(peer, message)
         elif isinstance(message, control.Died):
             self._on_death(peer, replica, message)
@@ -212,17 +261,28 @@ class Deployment:
         replica.alive = False
         if self._ending:
             return
+        how = f"exit code {message.status}"
+        if message.status < 0:
+            how = f"killed by signal {-message.status} ({signal_name(-message.status)})"
+        self.observe(f"died {self.script_name(peer)}, process {message.pid}: {how}")
         if message.recovers:
-            replica.finished = False
+            replica.finished, replica.recovering, replica.died = False, True, time.monotonic()
             log.warning("replica died, it is being recovered", replica=self.name(peer), status=message.status)
             return
         if message.status == 1:
             replica.silent_since = time.monotonic()
             return
-        how = f"exit code {message.status}"
-        if message.status < 0:
-            how = f"killed by signal {-message.status} ({signal_name(-message.status)})"
         raise self._death(peer, replica, how)
+
+    def _on_stats(self, peer: Peer, replica: Replica, stats: control.Stats) -> None:
+        if stats.incarnation < replica.incarnation:
+            return
+        replica.stats = stats
+        replica.rates.add(time.monotonic(), stats.rows_in, stats.rows_out)
+        if replica.recovering and replica.alive and stats.state != "recovering":
+            replica.recovering = False
+            took_ms = (time.monotonic() - (replica.died or 0.0)) * 1000
+            self.observe(f"recovered {self.script_name(peer)} in {took_ms:.0f} ms, incarnation {stats.incarnation}")
 
     def _failure(self, peer: Peer, message: control.Failed) -> DadstormError:
         if message.fault == "user":
@@ -235,6 +295,10 @@ class Deployment:
 
     def name(self, peer: Peer) -> str:
         return f"{self.plan.operators[peer.operator].name} replica {peer.replica}"
+
+    def script_name(self, peer: Peer) -> str:
+        """A replica as commands name it."""
+        return f"{self.plan.operators[peer.operator].name} {peer.replica}"
 
     @property
     def finished(self) -> bool:

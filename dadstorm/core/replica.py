@@ -48,7 +48,7 @@ from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
-from dadstorm.core.slice import Deliver, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
+from dadstorm.core.slice import Deliver, Emitted, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
 from dadstorm.core.tile import Tile, Verdict
 from dadstorm.core.vault import Delta, Mark
 from dadstorm.core.wiring import Wiring
@@ -83,7 +83,7 @@ class Lost:
     kept: int
 
 
-Action = Send | Tell | Deliver | Open | Give | Lost | Respawn | KeeperAction
+Action = Send | Tell | Deliver | Emitted | Open | Give | Lost | Respawn | KeeperAction
 Body: TypeAlias = Union[Rows, "pa.RecordBatch", None]
 
 
@@ -122,6 +122,8 @@ class ReplicaMachine:
         self._told: dict[int, int] = {}
         self._seeking: Seeking | None = None
         self.resumed = False
+        self.tapped = False
+        """Whether every tuple that is emitted is to be seen; set before ``begin``."""
         self._turn = 0
         self._duplicates = 0
         self._gaps = 0
@@ -157,6 +159,8 @@ class ReplicaMachine:
             self._told[index] = START
         self.consumers = {**self.works, **self.sinks}
         self.slices = {**self.sources, **self.consumers}
+        for slice_ in self.slices.values():
+            slice_.tapped = self.tapped
         yield from self._choose_holders()
         yield from self._attach()
         yield from self._introduce()
@@ -446,6 +450,11 @@ class ReplicaMachine:
     def superseded(self) -> bool:
         """A higher incarnation has taken over: step down."""
         return any(s.keeper is not None and s.keeper.superseded for s in self.slices.values())
+
+    @property
+    def rows_in(self) -> int:
+        """How many rows its slices have taken so far."""
+        return sum(slice_.rows_in for slice_ in self.slices.values())
 
     @property
     def progress(self) -> Progress:

@@ -61,6 +61,11 @@ class Ring:
             if self._members[replica].health is Health.ALIVE
         }
 
+    @property
+    def suspected(self) -> list[int]:
+        """The others that have not been heard of for too long."""
+        return [replica for replica, member in self._members.items() if member.health is Health.SUSPECTED]
+
     def is_down(self, replica: int) -> bool:
         member = self._members.get(replica)
         return member is not None and member.health is Health.DOWN

@@ -53,6 +53,13 @@ class Deliver:
     hi: int
 
 
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """An action: these tuples were emitted for the first time by this incarnation; for who logs them."""
+
+    rows: Rows
+
+
 class Slice:
     """What all slices share: where they stand, whom they send to, and how they are kept."""
 
@@ -67,6 +74,8 @@ class Slice:
         """Where a source upstream is known to stand still."""
         self.rows_in = 0
         self.rows_out = 0
+        self.tapped = False
+        """Whether somebody wants to see every tuple that is emitted."""
 
     @property
     def safe(self) -> int:
@@ -87,7 +96,7 @@ class Slice:
         if self.keeper:
             yield from self.keeper.snapshot(Delta(cut, table, mark))
 
-    def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send]:
+    def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send | Emitted]:
         """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
         rows = ports[MAIN]
         if rows.nbytes > TILE_BYTES_MAX and rows.seq[0] < rows.seq[-1]:
@@ -98,6 +107,8 @@ class Slice:
             return
         lo, self.done = self.done, hi
         self.rows_out += len(rows)
+        if self.tapped and len(rows):
+            yield Emitted(rows)
         for outlet in self.outlets:
             yield from outlet.emit(lo, hi, ports[outlet.port])
 
@@ -136,7 +147,7 @@ class SourceSlice(Slice):
 
     def records(
         self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
-    ) -> Iterator[Send | KeeperAction]:
+    ) -> Iterator[Send | Emitted | KeeperAction]:
         """What the reader gave, and how to resume it at a cut. A ``hi`` that has not moved says nothing new."""
         if hi <= self.done:
             return
@@ -261,7 +272,7 @@ class WorkSlice(Slice):
     def has_work(self) -> bool:
         return self.merger.has_work(self.done) or self.stride.due(self.done)
 
-    def step(self, rows_max: int) -> Iterator[Send | Tell | KeeperAction]:
+    def step(self, rows_max: int) -> Iterator[Send | Emitted | Tell | KeeperAction]:
         """Process up to so many rows and emit what is complete; at a cut, take a snapshot."""
         rows = self.merger.next(rows_max, self.stride.next(self.merger.position))
         if rows is not None:

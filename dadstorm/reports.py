@@ -1,0 +1,82 @@
+"""What a replica tells the PuppetMaster about itself: how far it is, that it is finished, and, if asked to, its tuples.
+
+Nobody waits for these messages and nothing depends on them but what people see.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from dadstorm.core.messages import Peer
+from dadstorm.core.replica import ReplicaMachine
+from dadstorm.core.rows import Rows
+from dadstorm.emitted import EmittedLines
+from dadstorm.wire import control
+from dadstorm.wire.endpoint import Endpoint
+
+STATS_EVERY_MS = 200.0
+
+
+class Reports:
+    def __init__(self, endpoint: Endpoint, master: str, me: Peer, incarnation: int) -> None:
+        self._endpoint = endpoint
+        self._master = master
+        self._me = me
+        self._incarnation = incarnation
+        self._lines: EmittedLines | None = None
+        self._cuts: dict[int, tuple[int, float]] = {}
+        """Per slice: its newest snapshot, and when it was first seen."""
+        self._told: control.State | None = None
+        self._next_ms = 0.0
+
+    def log_tuples(self, lines: EmittedLines) -> None:
+        """From now on every tuple is told."""
+        self._lines = lines
+
+    def emitted(self, rows: Rows) -> None:
+        assert self._lines is not None, "only a machine that is tapped tells what it emits"
+        self._lines.add(rows)
+        if self._lines.full:
+            self._send_lines()
+
+    def _send_lines(self) -> None:
+        text = self._lines.take() if self._lines else ""
+        if text:
+            self._endpoint.send(self._master, control.Emitted(*self._me, text))
+
+    def turn(self, machine: ReplicaMachine, state: control.State, now_ms: float) -> None:
+        """Now and then, and at once when the state has changed, tell how far the replica is."""
+        for index, slice_ in machine.slices.items():
+            if slice_.keeper and self._cuts.get(index, (0, 0.0))[0] < slice_.keeper.vault.newest:
+                self._cuts[index] = (slice_.keeper.vault.newest, now_ms)
+        if state == self._told and now_ms < self._next_ms:
+            return
+        news = state != self._told
+        self._next_ms, self._told = now_ms + STATS_EVERY_MS, state
+        self._send_lines()
+        self.answer(machine, state, now_ms)
+        if news and state == "finished":
+            self._endpoint.send(self._master, control.Finished(*self._me))
+
+    def answer(self, machine: ReplicaMachine, state: control.State, now_ms: float, look: int = 0) -> None:
+        """Tell how far the replica is; ``look`` is the number of who asked."""
+        progress = machine.progress
+        kept = len(self._cuts) == len(machine.slices) > 0
+        age_ms = max((now_ms - seen for _, seen in self._cuts.values()), default=0.0)
+        stats = control.Stats(
+            *self._me,
+            rows_in=progress.rows_in,
+            rows_out=progress.rows_out,
+            queued=progress.queued,
+            frontier=progress.frontier,
+            safe=progress.safe,
+            dropped=self._endpoint.dropped,
+            memory_kb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            state=state,
+            incarnation=self._incarnation,
+            slices=len(machine.slices),
+            snapshot_age_ms=round(age_ms) if kept else None,
+            suspects=tuple(machine.ring.suspected),
+            look=look,
+        )
+        self._endpoint.send(self._master, stats)
