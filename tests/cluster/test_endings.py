@@ -127,7 +127,8 @@ def is_complete(outcome: Outcome) -> None:
 
 def was_still_starting(outcome: Outcome) -> bool:
     """Whether Python was interrupted while it started, before the first function of ours was called."""
-    return "KeyboardInterrupt" in outcome.err and not re.search(r"in (main|_main|run)$", outcome.err, re.MULTILINE)
+    ours = re.search(r'File ".*/(dadstorm|puppetmaster|pcs)/.*", line \d+, in [^<]', outcome.err)
+    return "KeyboardInterrupt" in outcome.err and not ours
 
 
 # -- by itself --------------------------------------------------------------------------------------------------------
