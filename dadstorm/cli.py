@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 
 from dadstorm import __version__
-from dadstorm.errors import DadstormError
+from dadstorm.errors import DadstormError, UserError
 
 FORMATS = ("csv", "jsonl", "parquet", "console")
 
@@ -24,6 +25,7 @@ under way and stops cleanly. Progress goes to standard error, results to files (
 examples:
   dadstorm run configs/reach.yaml                      each result to out/<operator>.csv
   dadstorm run wordcount.yaml --out results --sink parquet
+  dadstorm run job.yaml --script experiment.txt        with commands: Start, Freeze, Crash, Wait …
   dadstorm run live.yaml --sink console                rows on the terminal as they come
   dadstorm run job.yaml --lib ~/my_functions           where CUSTOM functions are found
   dadstorm run job.yaml --shake-delay 50 --shake-batch 7
@@ -52,6 +54,14 @@ version, the CUSTOM modules, the data files, the ports. Starts nothing.
 
 example:
   dadstorm hosts job.yaml --keys ~/cluster
+"""
+
+CONVERT_HELP = """\
+Prints the topology, in YAML, that a configuration in DADSTORM's original language stands for.
+(run, check and puppetmaster take such files as they are.)
+
+example:
+  dadstorm convert configs/legacy/reach.config > configs/legacy/reach.yaml
 """
 
 SCHEMA_HELP = """\
@@ -115,6 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
     _lib_option(run)
     run.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
+    run.add_argument(
+        "--script", metavar="FILE", help="commands to run it with; operators then wait for their Start"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
     _cluster_options(run)
     run.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
@@ -126,7 +139,12 @@ def _parser() -> argparse.ArgumentParser:
 
     check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
     check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
+    check.add_argument("--script", metavar="FILE", help="commands to check as well")
     _lib_option(check)
+
+    convert = _command(commands, "convert", "print an old configuration as a topology", CONVERT_HELP, _convert)
+    convert.add_argument("configuration", metavar="FILE", help="a file in the original language")
+    _lib_option(convert)
 
     hosts = _command(commands, "hosts", "check the hosts of a topology", HOSTS_HELP, _hosts)
     hosts.add_argument("topology", metavar="FILE", help="the topology, in YAML")
@@ -187,6 +205,7 @@ def _run(options: argparse.Namespace) -> int:
             runs=options.runs,
             shake=shake,
             quiet=options.quiet,
+            script=options.script,
             pcs=tuple(options.pcs),
             keys=options.keys,
             listen=options.listen,
@@ -196,19 +215,40 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from dadstorm import topology
+    from dadstorm.loading import load
+    from puppetmaster import script
 
-    print(topology.describe(topology.load(options.topology, libs=options.lib)))
+    plan = load(options.topology, libs=options.lib)
+    commands = script.load(plan, options.script)
+    print(topology.describe(plan))
+    if commands is not None:
+        count = len(commands.steps)
+        print(f"script: {count} command{'' if count == 1 else 's'}")
+        print("".join(f"  {warning}\n" for warning in commands.warnings), end="")
+    return 0
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from dadstorm import legacy
+
+    if not legacy.is_legacy(options.configuration) and os.path.exists(options.configuration):
+        raise UserError(f"{options.configuration} is not in the original language; see docs/legacy.md")
+    converted = legacy.convert(options.configuration, options.lib)
+    for warning in converted.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(converted.yaml, end="")
     return 0
 
 
 def _hosts(options: argparse.Namespace) -> int:
-    from dadstorm import logs, topology
+    from dadstorm import logs
+    from dadstorm.loading import load as load_plan
     from dadstorm.wire.keys import load
     from puppetmaster.hosts import place
     from puppetmaster.preflight import look, table
 
     logs.configure(process="puppetmaster", level="error")
-    plan = place(topology.load(options.topology, libs=options.lib), options.pcs)
+    plan = place(load_plan(options.topology, libs=options.lib), options.pcs)
     found = look(plan, None if options.keys is None else load(options.keys))
     print(table(found, plan))
     return 2 if any(host.problems for host in found.values()) else 0

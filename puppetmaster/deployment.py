@@ -77,6 +77,7 @@ class Deployment:
     """Whether the PCS is there, as far as the front end can know."""
     observe: Callable[[str], None] = lambda text: None
     """Hears of all that happens, in words."""
+    on_stats: Callable[[Peer, control.Stats], None] = lambda peer, stats: None
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _ending: bool = False
     _started: set[int] = field(default_factory=set)
@@ -278,6 +279,7 @@ class Deployment:
         if stats.incarnation < replica.incarnation:
             return
         replica.stats = stats
+        self.on_stats(peer, stats)
         replica.rates.add(time.monotonic(), stats.rows_in, stats.rows_out)
         if replica.recovering and replica.alive and stats.state != "recovering":
             replica.recovering = False

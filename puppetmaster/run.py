@@ -14,14 +14,16 @@ import contextlib
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
 
-from dadstorm import logs, topology
-from dadstorm.errors import RunFailed
+from dadstorm import logs
+from dadstorm.errors import DadstormError, RunFailed
+from dadstorm.loading import load
 from dadstorm.plan import Plan
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
@@ -30,10 +32,15 @@ from dadstorm.wire.keys import Keys
 from dadstorm.wire.keys import load as load_keys
 from pcs.folders import make_folder
 from pcs.private import PrivatePcs, start_private
+from puppetmaster.commands import Start, Stop
 from puppetmaster.deployment import Deployment, finished_rows
+from puppetmaster.eventlog import EventLog
 from puppetmaster.hosts import Hosts, place
 from puppetmaster.preflight import bind_master, check_ports, opened
 from puppetmaster.progress import Progress
+from puppetmaster.script import Script, check_ends
+from puppetmaster.script import load as script_of
+from puppetmaster.session import Session
 from puppetmaster.stdin import StdinPump
 
 LISTEN_MS = 100
@@ -52,6 +59,8 @@ class Options:
     runs: str = "runs"
     shake: Shake = field(default_factory=Shake)
     quiet: bool = False
+    script: str | None = None
+    """A file of commands, in place of the topology's own."""
     pcs: tuple[str, ...] = ()
     """PCSs that take the place of this machine's private one."""
     keys: str | None = None
@@ -96,48 +105,75 @@ class Interrupts:
             self._at_once = False
 
 
-def run(options: Options) -> int:
-    """Run a topology to its end; the exit code. Raises DadstormError for what the user should read."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a run needs, checked; nothing of it was started but the private PCS."""
+
+    plan: Plan
+    script: Script | None
+    pcs: PrivatePcs
+    token: bytes
+    keys: Keys | None
+    folder: str
+    options: Options
+
+
+@contextlib.contextmanager
+def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> Iterator[Prepared]:
+    """Find everything that is wrong before anything starts. ``unattended``: nobody can go on where the script ends."""
     token = secrets.token_bytes(TOKEN_BYTES)
     keys = None if options.keys is None else load_keys(options.keys)
-    with Interrupts().installed() as interrupts:
-        pcs = start_private(token, keys)
-        try:
-            with interrupts.at_once():
-                plan = topology.load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
-                plan = place(plan, options.pcs)
-                check_ports(plan, keys)
-                pcs.wait_ready()
-            folder = make_folder(options.runs, plan.name)
-            logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
-            return _run(plan, options, pcs, token, keys, folder, interrupts)
-        finally:
-            pcs.end()
-
-
-def _run(
-    plan: Plan,
-    options: Options,
-    pcs: PrivatePcs,
-    token: bytes,
-    keys: Keys | None,
-    folder: str,
-    interrupts: Interrupts,
-) -> int:
-    progress = Progress(plan, quiet=options.quiet)
+    pcs = start_private(token, keys)
     try:
-        with deployed(
-            plan, pcs, token, keys=keys, listen=options.listen, folder=folder, say=progress.say, shake=options.shake
-        ) as deployment:
-            deployment.deploy()
-            with StdinPump.for_plan(plan, pcs.sockets):
-                deployment.start()
-                _watch(deployment, progress, interrupts)
-                deployment.end()
-        progress.finish(finished_rows(deployment), deployment.look(), folder)
-        return 0
+        with interrupts.at_once():
+            plan = load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
+            script = script_of(plan, options.script)
+            if script is not None and unattended:
+                check_ends(script, plan)
+            plan = place(plan, options.pcs)
+            check_ports(plan, keys)
+            pcs.wait_ready()
+        folder = make_folder(options.runs, plan.name)
+        logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
+        for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
+            print(f"warning: {warning}", file=sys.stderr)
+        yield Prepared(plan, script, pcs, token, keys, folder, options)
     finally:
-        progress.clear()
+        pcs.end()
+
+
+def run(options: Options) -> int:
+    """Run a topology to its end; the exit code. Raises DadstormError for what the user should read."""
+    with Interrupts().installed() as interrupts, prepared(options, interrupts, unattended=True) as ready:
+        progress = Progress(ready.plan, quiet=options.quiet)
+        try:
+            with opened_session(ready, progress.say) as session, StdinPump.for_plan(ready.plan, ready.pcs.sockets):
+                session.echo = progress.note if ready.script and not options.quiet else session.echo
+                session.play(ready.script.commands if ready.script else [Start()])
+                _watch(session, progress, interrupts)
+                session.deployment.end()
+            progress.finish(finished_rows(session.deployment), session.deployment.look(), ready.folder)
+            return 0
+        finally:
+            progress.clear()
+
+
+@contextlib.contextmanager
+def opened_session(ready: Prepared, say: Callable[[str], None]) -> Iterator[Session]:
+    """A session with a deployment that waits for its first command; its events are logged."""
+    options = ready.options
+    with EventLog(ready.folder) as events, deployed(
+        ready.plan, ready.pcs, ready.token, keys=ready.keys, listen=options.listen, folder=ready.folder, say=say,
+        shake=options.shake,
+    ) as deployment:  # fmt: skip
+        deployment.observe = events.add
+        try:
+            deployment.deploy()
+            yield Session(deployment, events, lambda text: say(f"{text}\n"))
+            events.add("ended")
+        except DadstormError as error:
+            events.add(f"failed: {error}")
+            raise
 
 
 @contextlib.contextmanager
@@ -163,15 +199,17 @@ def deployed(
         endpoint.close(linger_ms=200)
 
 
-def _watch(deployment: Deployment, progress: Progress, interrupts: Interrupts) -> None:
-    """Listen until all replicas are finished; drain on the first interrupt, give up on the second."""
-    draining = False
-    while not deployment.finished:
+def _watch(session: Session, progress: Progress, interrupts: Interrupts) -> None:
+    """Go on until the script is over and all replicas are finished; drain on the first interrupt, give up on the
+    second."""
+    deployment, draining = session.deployment, False
+    while not session.exiting and not (session.idle and deployment.finished):
         if interrupts.count and not draining:
             draining = True
             progress.note("draining: what is under way comes out (^C again: stop at once)")
-            deployment.drain()
+            session.skip_wait()
+            session.do(Stop())
         if interrupts.count > 1:
             raise RunFailed("stopped at once; the output is what was committed by then")
-        deployment.listen(LISTEN_MS)
+        session.turn(LISTEN_MS)
         progress.show(deployment.look())

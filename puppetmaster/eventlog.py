@@ -1,0 +1,51 @@
+"""The event log of a run: ``events.log`` in its folder, a line for all that the PuppetMaster triggers and observes.
+
+A line is the time (UTC) and what happened. Commands stand there in script syntax, so a log can be read as the script
+that would give it; everything else begins with a word in lower case (``up``, ``died``, ``recovered``, ``finished`` …, and
+``tuple`` with ``logging: full``). Lines are in the order of their times, also if somebody sets the clock back.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+from types import TracebackType
+
+from dadstorm.errors import UserError
+
+NAME = "events.log"
+
+
+class EventLog:
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, NAME)
+        self._last = ""
+        try:
+            # A line at a time: a log is of use when the PuppetMaster was killed, too.
+            self._file = open(self.path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}. Give another folder with --runs DIR") from None
+
+    def add(self, text: str) -> None:
+        """Something has happened just now. A log that cannot be written (disk full) does not stop the run."""
+        now = datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        self._last = max(self._last, now)
+        try:
+            self._file.write(f"{self._last} {_one_line(text)}\n")
+        except (OSError, ValueError):
+            return
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._file.close()
+        except OSError:
+            return
+
+
+def _one_line(text: str) -> str:
+    return "\\n".join(text.splitlines())

@@ -1,0 +1,167 @@
+"""A session: commands carried out on a deployment, one after the other, while it runs.
+
+Nothing here waits. ``do`` triggers what a command says and returns; a ``Wait`` sets the moment before which the next
+queued command is not taken; ``Status`` asks the replicas and prints when they have answered, which shows everybody as
+he was after the commands before it. Whoever drives the session calls ``turn`` again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dadstorm.core.messages import Peer
+from dadstorm.wire.control import Stats
+from puppetmaster import status
+from puppetmaster.commands import (
+    Command,
+    Crash,
+    Exit,
+    Freeze,
+    Help,
+    Interval,
+    Start,
+    Status,
+    Stop,
+    Unfreeze,
+    Wait,
+    help_text,
+    text,
+)
+from puppetmaster.deployment import Deployment
+from puppetmaster.eventlog import EventLog
+from puppetmaster.script import own_starts, starts
+
+ANSWER_PATIENCE_S = 1.0
+"""How long ``Status`` waits for replicas that are busy; then it shows what they last reported."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A Status whose answers are under way."""
+
+    command: Status
+    number: int
+    deadline: float
+    answers: dict[Peer, Stats] = field(default_factory=dict)
+
+
+class Session:
+    def __init__(self, deployment: Deployment, events: EventLog, show: Callable[[str], None]) -> None:
+        self.deployment = deployment
+        self._events = events
+        self._show = show
+        self._queue: deque[Command] = deque()
+        self._own: set[str] = set()
+        self._resume_at = 0.0
+        self._asked: deque[_Asked] = deque()
+        self._frozen: set[Peer] = set()
+        self.exiting = False
+        """Somebody wants to leave."""
+        self.echo: Callable[[str], None] = lambda line: None
+        """Hears of every command of a script when it is carried out."""
+        deployment.on_stats = self._on_stats
+
+    # -- what drives it ------------------------------------------------------------------------------------------
+
+    def play(self, commands: Iterable[Command]) -> None:
+        """Queue commands: the next is taken when the one before is done, or its time is over."""
+        self._queue.extend(commands)
+        self._own |= own_starts(list(self._queue))
+
+    def turn(self, timeout_ms: float) -> None:
+        """Carry out what is due and take in what has happened, for at most so long."""
+        while self._queue and not self.waiting and not self.exiting:
+            command = self._queue.popleft()
+            self.echo(text(command))
+            self.do(command)
+        if self.waiting:
+            timeout_ms = min(timeout_ms, max(0.0, (self._resume_at - time.monotonic()) * 1000))
+        self.deployment.listen(timeout_ms)
+        self._show_answers()
+
+    @property
+    def waiting(self) -> bool:
+        return time.monotonic() < self._resume_at
+
+    def skip_wait(self) -> None:
+        """Go on at once, and forget what was queued."""
+        self._resume_at = 0.0
+        self._queue.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was asked for was done and shown."""
+        return not self._queue and not self.waiting and not self._asked
+
+    @property
+    def held_up(self) -> list[str]:
+        """What keeps the run from ever finishing, in words."""
+        plan = self.deployment.plan
+        waiting = [f"{one.name} is not started" for i, one in enumerate(plan.operators) if not self._is_started(i)]
+        frozen = [f"{self.deployment.script_name(peer)} is frozen" for peer in sorted(self._frozen)]
+        return waiting + frozen
+
+    def _is_started(self, index: int) -> bool:
+        return self.deployment.is_started(index)
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def do(self, command: Command) -> None:
+        """Carry out a command."""
+        if isinstance(command, Help):
+            self._show(help_text(command.command))
+            return
+        self._events.add(text(command))
+        if isinstance(command, Start):
+            names = starts(self.deployment.plan, command.operator, self._own)
+            plan = self.deployment.plan
+            self.deployment.start(index for index, one in enumerate(plan.operators) if one.name in names)
+        elif isinstance(command, Interval):
+            self.deployment.set_interval(self.deployment.plan.index(command.operator), command.ms)
+        elif isinstance(command, Status):
+            number = self.deployment.ask()
+            self._asked.append(_Asked(command, number, time.monotonic() + ANSWER_PATIENCE_S))
+        elif isinstance(command, Crash | Freeze | Unfreeze):
+            self._on_replica(command, Peer(self.deployment.plan.index(command.operator), command.replica))
+        elif isinstance(command, Wait):
+            self._resume_at = time.monotonic() + command.ms / 1000
+        elif isinstance(command, Stop):
+            self.deployment.drain()
+            if self.held_up:
+                self._show(f"draining, but it cannot finish: {', '.join(self.held_up)}")
+        elif isinstance(command, Exit):
+            self.exiting = True
+
+    def _on_replica(self, command: Crash | Freeze | Unfreeze, peer: Peer) -> None:
+        if not self.deployment.replicas[peer].alive:
+            self._show(f"{self.deployment.script_name(peer)} is not alive just now; nothing was done")
+        elif isinstance(command, Crash):
+            # Whoever takes its place is not frozen.
+            self._frozen.discard(peer)
+            self.deployment.crash(peer)
+        else:
+            frozen = isinstance(command, Freeze)
+            self._frozen = self._frozen | {peer} if frozen else self._frozen - {peer}
+            self.deployment.freeze(peer, frozen)
+
+    # -- Status --------------------------------------------------------------------------------------------------
+
+    def _on_stats(self, peer: Peer, stats: Stats) -> None:
+        for asked in self._asked:
+            if asked.number == stats.look:
+                asked.answers[peer] = stats
+
+    def _show_answers(self) -> None:
+        """Print every Status that all living replicas have answered, or that has waited long enough."""
+        replicas = self.deployment.replicas
+        while self._asked:
+            asked = self._asked[0]
+            living = [peer for peer, replica in replicas.items() if replica.alive and not replica.recovering]
+            if time.monotonic() < asked.deadline and any(peer not in asked.answers for peer in living):
+                return
+            self._asked.popleft()
+            found = status.rows(self.deployment.plan, replicas, asked.command.operator, asked.answers)
+            self._show(status.to_json(found) if asked.command.json else status.table(found))
