@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from dadstorm import __version__
 from dadstorm.errors import DadstormError, UserError
@@ -74,8 +74,23 @@ example:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn every error meant for the user into a message and an exit code."""
+    return guarded(lambda: _main(arguments))
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """What all our commands do about errors: one that is meant for the user is a message and an exit code."""
     with _plain_interrupts():
-        return _main(arguments)
+        try:
+            return action()
+        except DadstormError as error:
+            label = "error" if error.exit_code == 2 else "failed"
+            print(f"{label}: {error}", file=sys.stderr)
+            return error.exit_code
+        except BrokenPipeError:
+            sys.stderr.close()
+            return 1
+        except KeyboardInterrupt:
+            return 130
 
 
 @contextlib.contextmanager
@@ -95,18 +110,8 @@ def _plain_interrupts() -> Iterator[None]:
 
 def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
-    try:
-        code: int = options.action(options)
-        return code
-    except DadstormError as error:
-        label = "error" if error.exit_code == 2 else "failed"
-        print(f"{label}: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    code: int = options.action(options)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

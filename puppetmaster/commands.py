@@ -94,7 +94,11 @@ TEXTS = {
 }
 """Per command how it is written and what it does."""
 
-_ON_A_REPLICA: dict[str, type[Crash] | type[Freeze] | type[Unfreeze]] = {"Crash": Crash, "Freeze": Freeze, "Unfreeze": Unfreeze}
+_ON_A_REPLICA: dict[str, type[Crash] | type[Freeze] | type[Unfreeze]] = {
+    "Crash": Crash,
+    "Freeze": Freeze,
+    "Unfreeze": Unfreeze,
+}
 
 
 def parse(line: str, plan: Plan) -> Command | None:

@@ -1,8 +1,8 @@
 """The event log of a run: ``events.log`` in its folder, a line for all that the PuppetMaster triggers and observes.
 
 A line is the time (UTC) and what happened. Commands stand there in script syntax, so a log can be read as the script
-that would give it; everything else begins with a word in lower case (``up``, ``died``, ``recovered``, ``finished`` …, and
-``tuple`` with ``logging: full``). Lines are in the order of their times, also if somebody sets the clock back.
+that would give it; everything else begins with a word in lower case (``up``, ``died``, ``recovered``, ``finished`` …,
+and ``tuple`` with ``logging: full``). Lines are in the order of their times, also if somebody sets the clock back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class EventLog:
             # A line at a time: a log is of use when the PuppetMaster was killed, too.
             self._file = open(self.path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
         except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}. Give another folder with --runs DIR") from None
+            cure = "Give another folder with --runs DIR"
+            raise UserError(f"cannot write {self.path}: {error.strerror}. {cure}") from None
 
     def add(self, text: str) -> None:
         """Something has happened just now. A log that cannot be written (disk full) does not stop the run."""

@@ -147,9 +147,11 @@ def run(options: Options) -> int:
     with Interrupts().installed() as interrupts, prepared(options, interrupts, unattended=True) as ready:
         progress = Progress(ready.plan, quiet=options.quiet)
         try:
-            with opened_session(ready, progress.say) as session, StdinPump.for_plan(ready.plan, ready.pcs.sockets):
-                session.echo = progress.note if ready.script and not options.quiet else session.echo
-                session.play(ready.script.commands if ready.script else [Start()])
+            note = (lambda text: None) if options.quiet else progress.note
+            with opened_session(ready, progress.say, note) as session, StdinPump.for_plan(
+                ready.plan, ready.pcs.sockets
+            ):
+                session.play(ready.script.commands if ready.script else [Start()], echo=ready.script is not None)
                 _watch(session, progress, interrupts)
                 session.deployment.end()
             progress.finish(finished_rows(session.deployment), session.deployment.look(), ready.folder)
@@ -159,17 +161,26 @@ def run(options: Options) -> int:
 
 
 @contextlib.contextmanager
-def opened_session(ready: Prepared, say: Callable[[str], None]) -> Iterator[Session]:
-    """A session with a deployment that waits for its first command; its events are logged."""
+def opened_session(
+    ready: Prepared, say: Callable[[str], None], note: Callable[[str], None]
+) -> Iterator[Session]:
+    """A session with a deployment that waits for its first command; its events are logged. ``say`` takes output,
+    ``note`` lines about what happens."""
+
+    def observe(event: str) -> None:
+        events.add(event)
+        if event.startswith(("died ", "recovered ")):
+            note(event)
+
     options = ready.options
     with EventLog(ready.folder) as events, deployed(
         ready.plan, ready.pcs, ready.token, keys=ready.keys, listen=options.listen, folder=ready.folder, say=say,
         shake=options.shake,
     ) as deployment:  # fmt: skip
-        deployment.observe = events.add
+        deployment.observe = observe
         try:
             deployment.deploy()
-            yield Session(deployment, events, lambda text: say(f"{text}\n"))
+            yield Session(deployment, events, lambda text: say(f"{text}\n"), note)
             events.add("ended")
         except DadstormError as error:
             events.add(f"failed: {error}")

@@ -87,7 +87,8 @@ def check_ends(script: Script, plan: Plan) -> None:
     ]
     mistakes += [
         Mistake(
-            f"{name} {replica} stays frozen, so the run would never end; add Unfreeze {name} {replica}, or end with Exit",
+            f"{name} {replica} stays frozen, so the run would never end; add Unfreeze {name} {replica}, or end with "
+            "Exit",
             step.file,
             step.line,
         )

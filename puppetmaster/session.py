@@ -49,33 +49,38 @@ class _Asked:
 
 
 class Session:
-    def __init__(self, deployment: Deployment, events: EventLog, show: Callable[[str], None]) -> None:
+    def __init__(
+        self, deployment: Deployment, events: EventLog, show: Callable[[str], None], note: Callable[[str], None]
+    ) -> None:
+        """``show`` takes what a command prints, ``note`` what happens."""
         self.deployment = deployment
         self._events = events
         self._show = show
-        self._queue: deque[Command] = deque()
+        self._note = note
+        self._queue: deque[tuple[Command, bool]] = deque()
+        """Commands that are to come, and whether to tell when it is their turn."""
         self._own: set[str] = set()
         self._resume_at = 0.0
         self._asked: deque[_Asked] = deque()
         self._frozen: set[Peer] = set()
         self.exiting = False
         """Somebody wants to leave."""
-        self.echo: Callable[[str], None] = lambda line: None
-        """Hears of every command of a script when it is carried out."""
         deployment.on_stats = self._on_stats
 
     # -- what drives it ------------------------------------------------------------------------------------------
 
-    def play(self, commands: Iterable[Command]) -> None:
+    def play(self, commands: Iterable[Command], *, echo: bool = False) -> None:
         """Queue commands: the next is taken when the one before is done, or its time is over."""
-        self._queue.extend(commands)
-        self._own |= own_starts(list(self._queue))
+        added = list(commands)
+        self._queue.extend((command, echo) for command in added)
+        self._own |= own_starts(added)
 
     def turn(self, timeout_ms: float) -> None:
         """Carry out what is due and take in what has happened, for at most so long."""
         while self._queue and not self.waiting and not self.exiting:
-            command = self._queue.popleft()
-            self.echo(text(command))
+            command, echo = self._queue.popleft()
+            if echo:
+                self._note(f"> {text(command)}")
             self.do(command)
         if self.waiting:
             timeout_ms = min(timeout_ms, max(0.0, (self._resume_at - time.monotonic()) * 1000))

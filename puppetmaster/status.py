@@ -109,7 +109,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.state,
         str(row.incarnation),
         str(row.slices),
-        "end" if row.frontier is None else f"{row.frontier:,}",
+        "-" if not row.slices else "end" if row.frontier is None else f"{row.frontier:,}",
         f"{row.rows_in_per_s:,.0f}",
         f"{row.rows_out_per_s:,.0f}",
         f"{row.queued:,}",

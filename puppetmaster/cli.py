@@ -1,0 +1,71 @@
+"""The ``puppetmaster`` command: a console, and a script if there is one, for a topology over one host or several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from dadstorm import __version__
+from dadstorm.cli import FORMATS, guarded
+
+HELP = """\
+Deploys a topology and takes commands: Start, Interval, Status, Crash, Freeze, Unfreeze, Wait,
+Stop, Help, Exit. Operators do nothing before their Start. At a terminal it is a console with
+history and completion; from a pipe it reads a command a line.
+
+examples:
+  puppetmaster configs/reach.yaml
+  puppetmaster configs/reach.yaml --script experiment.txt     the script first, then the console
+  puppetmaster configs/legacy/reach.config                    the file's own commands first
+  puppetmaster reach.yaml --pcs 10.0.0.1 --pcs 10.0.0.2 --keys cluster-keys
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, run the console, and turn every error meant for the user into a message and an exit code."""
+    return guarded(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    options = _parser().parse_args(arguments)
+    from puppetmaster.console import ask_for_topology, console
+    from puppetmaster.run import Options
+
+    return console(
+        Options(
+            topology=options.topology or ask_for_topology(),
+            out=options.out,
+            sink=options.sink,
+            libs=tuple(options.lib),
+            runs=options.runs,
+            script=options.script,
+            pcs=tuple(options.pcs),
+            keys=options.keys,
+            listen=options.listen,
+        )
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="puppetmaster", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"dadstorm {__version__}")
+    parser.add_argument("topology", metavar="FILE", nargs="?", help="the topology (asked for, if it is not given)")
+    parser.add_argument("--script", metavar="FILE", help="commands to carry out first")
+    parser.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
+    parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
+    parser.add_argument(
+        "--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated"
+    )
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
+    parser.add_argument("--keys", metavar="DIR", help="the keys of the cluster (dadstorm keys DIR makes them)")
+    parser.add_argument(
+        "--pcs",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="run what is on this machine at this PCS instead; may be repeated: replicas are spread over them",
+    )
+    parser.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
+    return parser
