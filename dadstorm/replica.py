@@ -36,6 +36,7 @@ from dadstorm.core.ring import Respawn
 from dadstorm.core.slice import Deliver, Emitted, Tell
 from dadstorm.emitted import EmittedLines
 from dadstorm.errors import DadstormError, RunFailed, UserError
+from dadstorm.heart import Heart
 from dadstorm.operators import make_kernel
 from dadstorm.pace import Pace
 from dadstorm.plan import Plan
@@ -49,7 +50,8 @@ from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_tab
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
 
-STEP_ROWS_FIRST = 4096
+STEP_ROWS_FIRST = 64
+"""Few, for a user's function may be slow; doubled from step to step while steps are short."""
 STEP_ROWS_MAX = 1 << 17
 STEP_MS_GOAL = 20.0
 """A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
@@ -103,6 +105,8 @@ class ReplicaProcess:
         self._operator = self._plan.operators[assignment.me.operator]
         self.name = f"{self._operator.name}.{assignment.me.replica}"
         keys = None if assignment.keys is None else load_keys(assignment.keys)
+        self._keys = keys
+        self._heart: Heart | None = None
         self._endpoint = Endpoint(assignment.token, keys=keys)
         self._endpoint.limit(assignment.pcs, assignment.pcs_bytes_max)
         self._machine: ReplicaMachine | None = None
@@ -149,6 +153,8 @@ class ReplicaProcess:
             self._endpoint.send(master, self._last_words(error))
             return 1
         finally:
+            if self._heart is not None:
+                self._heart.stop()
             for close in [*(r.close for r in self._readers.values()), *(s.close for s in self._sinks.values())]:
                 with contextlib.suppress(OSError):
                     close()
@@ -214,11 +220,18 @@ class ReplicaProcess:
             return
         self._next_tick = now + TICK_MS
         self._do(machine.tick(now, lambda index, cut: self._readers[index].mark(cut)))
-        me = self._assignment.me
-        self._endpoint.send(self._assignment.pcs, Beat(me.operator, me.replica, self._assignment.incarnation))
+        if self._heart is None:
+            self._heart = self._start_heart()
         if machine.superseded:
             log.warning("superseded by a higher incarnation: stepping down")
             self._stopping = True
+
+    def _start_heart(self) -> Heart:
+        assignment = self._assignment
+        operator, replica = assignment.me
+        ring = [address for number, address in enumerate(self._directory[operator]) if number != replica]
+        beat = Beat(operator, replica, assignment.incarnation)
+        return Heart(lambda: Endpoint(assignment.token, keys=self._keys), beat, [assignment.pcs, *ring])
 
     def _patience_ms(self, machine: ReplicaMachine) -> float:
         """How long to wait for messages: not at all while there is work."""

@@ -40,6 +40,9 @@ FAILED_STATUS = 1
 NEWS_S = 1.0
 """How long the word of another PCS that a replica is dead holds: it is said again ten times in that time."""
 
+STARVED_PATIENCE = 30
+"""How many times ``suspect_after`` a process that waits for a CPU may be silent."""
+
 log = structlog.get_logger()
 
 
@@ -339,10 +342,17 @@ class Run:
             return
         if not child.alive:
             self._respawn(peer, child)
-        elif request.incarnation > child.incarnation and time.monotonic() - child.heard > self._suspect_after_s:
+        elif request.incarnation > child.incarnation and self._hangs(child):
             log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
             if child.pid is not None:
                 self._home.kill(Kill(child.serial))
+
+    def _hangs(self, child: Child) -> bool:
+        """Whether a living child was not heard of for too long, and not merely for want of a CPU: a process that
+        could run if it were let is only late, on a machine that is too busy. Even so, there is an end to patience."""
+        silent_s = time.monotonic() - child.heard
+        waits = child.pid is not None and is_runnable(child.pid)
+        return silent_s > self._suspect_after_s * (STARVED_PATIENCE if waits else 1)
 
     @property
     def _suspect_after_s(self) -> float:
@@ -405,3 +415,12 @@ def reserve(host: str) -> tuple[socket.socket, str]:
         keeper.close()
         raise UserError(f"no port to be had on {host}: {error.strerror}") from None
     return keeper, joined(number, keeper.getsockname()[1])
+
+
+def is_runnable(pid: int) -> bool:
+    """Whether the system says that the process runs or waits for a CPU (neither sleeps nor is stopped)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"R"
+    except (OSError, IndexError):
+        return False

@@ -16,13 +16,17 @@ What has been sent is sent again on a tick until it is acknowledged; all message
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from dadstorm.core.line import START
 from dadstorm.core.messages import Copy, Held, Peer, Settle
+from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.vault import Delta, Vault
+
+PATIENCE_TICKS = 4
+"""How long an acknowledgement may take before something is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class _Holder:
     has: int | None = None
     settled: int = START
     sent: int | None = None
+    age: Age = field(default_factory=Age)
+    """How long nothing has changed between us and it."""
 
 
 class Keeper:
@@ -114,8 +120,12 @@ class Keeper:
         yield from self._progress()
 
     def tick(self) -> Iterator[KeeperAction]:
-        """Send again what was not acknowledged."""
+        """Send again what was not acknowledged, but give the acknowledgement time: copies may be large."""
         for peer, holder in self._holders.items():
+            state = (holder.has, holder.settled, self.vault.newest, self._settling)
+            age = holder.age.tick(state)
+            if age < PATIENCE_TICKS or not spaced(age):
+                continue
             if holder.has is None or holder.has < self.vault.settled:
                 yield from self._send_all(peer, holder)
             elif holder.has < self.vault.newest:

@@ -45,6 +45,7 @@ from dadstorm.core.messages import (
     Want,
 )
 from dadstorm.core.outlet import Outlet, Send
+from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
@@ -120,6 +121,8 @@ class ReplicaMachine:
         self.consumers: dict[int, WorkSlice | SinkSlice] = {}
         self.slices: dict[int, Slice] = {}
         self._told: dict[int, int] = {}
+        self._told_age = Age()
+        self._ticks = 0
         self._seeking: Seeking | None = None
         self.resumed = False
         self.tapped = False
@@ -367,16 +370,20 @@ class ReplicaMachine:
 
     # -- time and work -------------------------------------------------------------------------------------------
 
+    def beats(self) -> Iterator[Tell]:
+        """Signs of life for the ring; to be sent whatever else the replica is busy with."""
+        for replica in range(len(self.operator.replicas)):
+            if replica != self.me.replica:
+                yield Tell(Peer(self.me.operator, replica), Beat(self.me.operator, self.me.replica, self.incarnation))
+
     def tick(self, now_ms: float, mark_at: Callable[[int, int], Mark]) -> Iterator[Action]:
         """Time passes: say again what may have been lost, look after the ring, adapt the strides."""
         if self.ring.suspect(now_ms):
             yield from self._ring_changed()
         yield from self.ring.respawns(now_ms, self._vouches)
-        for replica in range(len(self.operator.replicas)):
-            if replica != self.me.replica:
-                yield Tell(Peer(self.me.operator, replica), Beat(self.me.operator, self.me.replica, self.incarnation))
+        self._ticks += 1
         if not self.resumed:
-            if self._seeking:
+            if self._seeking and spaced(self._ticks):
                 yield from self._seeking.ask()
             return
         for slice_ in self.slices.values():
@@ -387,9 +394,10 @@ class ReplicaMachine:
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
             elif self._keeps:
                 yield from slice_.standing(slice_.still == slice_.done == slice_.stride.last)
-        if self._keeps:
-            yield from self._attach_unheard()
+        if spaced(self._told_age.tick(tuple(self._told.values()))):
             self._told = dict.fromkeys(self._told, START)
+        if self._keeps and spaced(self._ticks):
+            yield from self._attach_unheard()
             yield from self._introduce_again()
 
     def _vouches(self, replica: int) -> bool:

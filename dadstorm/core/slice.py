@@ -26,6 +26,7 @@ from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
 from dadstorm.core.outlet import Outlet, Send
+from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.rows import Rows
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
@@ -74,6 +75,7 @@ class Slice:
         """Where a source upstream is known to stand still."""
         self.rows_in = 0
         self.rows_out = 0
+        self._standing_age = Age()
         self.tapped = False
         """Whether somebody wants to see every tuple that is emitted."""
 
@@ -95,6 +97,7 @@ class Slice:
         self.stride.taken(cut)
         if self.keeper:
             yield from self.keeper.snapshot(Delta(cut, table, mark))
+            yield from self.keep()  # With no consumer, nobody else says when.
 
     def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send | Emitted]:
         """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
@@ -113,7 +116,13 @@ class Slice:
             yield from outlet.emit(lo, hi, ports[outlet.port])
 
     def standing(self, still: bool) -> Iterator[Tell]:
-        """Tell the consumers how far this slice has come, and whether a source stands still there."""
+        """On a tick: tell the consumers how far this slice has come, if it has stopped there (the next tile would tell
+        it otherwise), and whether a source stands still there."""
+        age = self._standing_age.tick((self.done, still))
+        if spaced(age) or (still and age == 0):
+            yield from self.stand(still)
+
+    def stand(self, still: bool) -> Iterator[Tell]:
         for outlet in self.outlets:
             for peer, done in outlet.standing(still):
                 yield Tell(peer, done)
@@ -286,7 +295,7 @@ class WorkSlice(Slice):
         if cut is not None:
             yield from self._snapshot(cut, self._kernel.delta(), None)
             if cut == self.done == self.still:
-                yield from self.standing(True)
+                yield from self.stand(True)
 
     def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:
         """Give the kernel's output its IDs."""
