@@ -126,9 +126,11 @@ def test_a_port_that_somebody_else_has(folder: Path) -> None:
     assert f"operator a, replica 0: cannot listen on 127.0.0.1:{port}: Address already in use" in fixed.err
 
 
-def test_an_address_of_another_machine(folder: Path) -> None:
+def test_an_address_that_others_can_reach_needs_keys(folder: Path) -> None:
     (folder / "live.yaml").write_text("sources: {t: {tcp: 192.0.2.1:7000}}\noperators: {a: {input: t, dup: }}\n")
-    assert "Choose an address of this machine" in refused("live.yaml", cwd=folder).err
+    said = refused("live.yaml", cwd=folder).err
+    assert "source t: 192.0.2.1:7000 can be reached by others, and there are no keys" in said
+    assert "or use 127.0.0.1" in said
 
 
 ARGUMENTS = {
