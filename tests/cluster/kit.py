@@ -45,9 +45,11 @@ class Outcome:
         return self
 
 
-def run(*arguments: str | Path, cwd: Path, stdin: bytes = b"", within_s: float = WITHIN_S) -> Outcome:
-    """Run ``dadstorm ARGUMENTS`` to its end."""
-    with running(*arguments, cwd=cwd, stdin=subprocess.PIPE) as command:
+def run(
+    *arguments: str | Path, cwd: Path, stdin: bytes = b"", within_s: float = WITHIN_S, program: str = "dadstorm"
+) -> Outcome:
+    """Run ``dadstorm ARGUMENTS`` (or another of our programs) to its end."""
+    with running(*arguments, cwd=cwd, stdin=subprocess.PIPE, program=program) as command:
         assert command.process.stdin is not None
         with suppress(BrokenPipeError):
             command.process.stdin.write(stdin)
@@ -57,13 +59,13 @@ def run(*arguments: str | Path, cwd: Path, stdin: bytes = b"", within_s: float =
 
 @contextmanager
 def running(
-    *arguments: str | Path, cwd: Path, stdin: int | IO[bytes] = subprocess.DEVNULL
+    *arguments: str | Path, cwd: Path, stdin: int | IO[bytes] = subprocess.DEVNULL, program: str = "dadstorm"
 ) -> Iterator[Running]:
     """``dadstorm ARGUMENTS``, running; killed when the block is left and it has not ended."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     begun = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "dadstorm", *map(str, arguments)],
+        [sys.executable, "-m", program, *map(str, arguments)],
         cwd=cwd,
         env=environment,
         stdin=stdin,
