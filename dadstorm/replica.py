@@ -207,6 +207,7 @@ class ReplicaProcess:
             self._on_message(machine, item)
         if self._started and machine.resumed:
             self._work(machine)
+            self._drain(machine)
             self._read(machine)
             if not self._pace.frozen:
                 self._commit(machine)
@@ -287,8 +288,6 @@ class ReplicaProcess:
             self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):
             self._draining = True
-            for reader in self._readers.values():
-                reader.drain()
         elif isinstance(message, control.Stop):
             self._stopping = True
         else:
@@ -338,7 +337,7 @@ class ReplicaProcess:
         elif not self._started:
             self._unopened.append(action)
         else:
-            reader = self._readers[action.slice] = make_reader(
+            self._readers[action.slice] = make_reader(
                 self._operator,
                 self._plan,
                 action.slice,
@@ -347,8 +346,6 @@ class ReplicaProcess:
                 mark=None if action.mark is None else dict(action.mark),
                 cut=action.cut,
             )
-            if self._draining:
-                reader.drain()
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -373,6 +370,15 @@ class ReplicaProcess:
                 self._step_rows = min(STEP_ROWS_MAX, self._step_rows * 2)
             if now - begun > STEP_MS_GOAL:
                 return
+
+    def _drain(self, machine: ReplicaMachine) -> None:
+        """Let sources take in nothing new, as soon as their streams may end where they stand."""
+        for index, reader in self._readers.items() if self._draining else ():
+            source = machine.sources[index]
+            if not source.draining and source.may_drain:
+                source.draining = True
+                reader.drain()
+            self._do(source.end(reader.mark))
 
     def _read(self, machine: ReplicaMachine) -> None:
         moved = False

@@ -32,8 +32,8 @@ from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from pcs.status import describe
 from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
 
-SHORT_LIFE_S = 1.0
-SHORT_LIVES_MAX = 5
+SHORT_LIFE_S = 10.0
+SHORT_LIVES_MAX = 8
 """So many incarnations in a row that died this young: something kills them each time; to bring them back is no help."""
 FAILED_STATUS = 1
 """A replica that ends with this has said why; bringing it back would only make it say so again."""

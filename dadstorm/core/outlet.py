@@ -73,6 +73,11 @@ class Outlet:
         """The cut that all slices of the consumer are safe of."""
 
     @property
+    def owed(self) -> int:
+        """How far the consumer that has got the most has got: an earlier incarnation has sent that much."""
+        return max(self._wanted)
+
+    @property
     def attached(self) -> bool:
         """Whether every slice of the consumer has told where it is."""
         return None not in self._homes

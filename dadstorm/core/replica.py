@@ -250,7 +250,10 @@ class ReplicaMachine:
             if verdict is Verdict.DUPLICATE:
                 self._duplicates += 1
             elif verdict is Verdict.GAP:
-                missing.append(Want(message.producer_slice, index, merger.inlets[channel].hi))
+                inlet = merger.inlets[channel]
+                if inlet.asked != inlet.hi:
+                    inlet.asked = inlet.hi
+                    missing.append(Want(message.producer_slice, index, inlet.hi))
         yield from self._ask_again(message, missing, producer)
 
     def _ask_again(self, message: Tiles | Done, missing: list[Want], producer: Operator) -> Iterator[Tell]:

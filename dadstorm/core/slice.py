@@ -139,17 +139,23 @@ class SourceSlice(Slice):
         keeper: Keeper | None,
         stride: Stride,
         window: Window,
+        schema: pa.Schema,
     ) -> None:
         super().__init__(index, cut, outlets, keeper, stride)
         self._window = window
         self._no_dead = Rows.empty(DEAD)
         self._before = cut
         """Where the slice stood at the last tick."""
+        self.draining = False
+        """The stream is to end early, at a place that the input does not tell."""
+        self._ended = cut == END
+        """Nothing more will be read."""
+        self._nothing = (Rows.empty(schema), self._no_dead)
 
     @property
     def room(self) -> tuple[int, int]:
         """How many rows and bytes may be read now."""
-        if self.done == END:
+        if self._ended:
             return (0, 0)
         self._window.advance(self.safe)
         return self._window.room
@@ -158,6 +164,10 @@ class SourceSlice(Slice):
         self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
     ) -> Iterator[Send | Emitted | KeeperAction]:
         """What the reader gave, and how to resume it at a cut. A ``hi`` that has not moved says nothing new."""
+        if hi == END:
+            self._ended = True
+            if self.draining:
+                hi = 1 + max((int(part.seq[-1]) for part in (rows, dead) if part), default=self.done - 1)
         if hi <= self.done:
             return
         letters = self._no_dead if dead is None else dead
@@ -165,6 +175,18 @@ class SourceSlice(Slice):
         self.rows_in += len(rows)
         yield from self._emit(hi, (rows, letters))
         yield from self._cut(self.stride.reached(self.done), mark_at)
+
+    @property
+    def may_drain(self) -> bool:
+        """Whether the stream may end where it stands: no consumer has got more from an earlier incarnation."""
+        return all(outlet.attached and outlet.owed <= self.done for outlet in self.outlets)
+
+    def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | KeeperAction]:
+        """End a drained stream, once all it has sent is safe: whoever takes over from then on resumes there and ends it at
+        the same place. (Where an input ends by itself every incarnation finds the same end.)"""
+        if self.draining and self._ended and self.done < END and self.safe == self.done:
+            yield from self._emit(END, self._nothing)
+            yield from self._cut(END, mark_at)
 
     def tick(self, mark_at: Callable[[int], Mark]) -> Iterator[Tell | KeeperAction]:
         """Time passes. A source that has not moved since the last tick stands still: its position is a cut for all."""

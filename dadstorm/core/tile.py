@@ -37,6 +37,8 @@ class Inlet:
 
     hi: int = START
     waiting: deque[Rows] = field(default_factory=deque)
+    asked: int | None = None
+    """From where a gap was last asked for: once is enough, for what follows the gap comes again with it."""
     heard: bool = False
     """Whether anything has come by this channel since it was attached."""
     gaps_allowed: bool = False

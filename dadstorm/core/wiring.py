@@ -30,7 +30,13 @@ class Wiring:
 
     def source(self, index: int, base: Delta) -> SourceSlice:
         return SourceSlice(
-            index, base.cut, self._outlets(index, base.cut), self._keeper(index, base), self._stride(), self._window()
+            index,
+            base.cut,
+            self._outlets(index, base.cut),
+            self._keeper(index, base),
+            self._stride(),
+            self._window(),
+            self._operator.schema,
         )
 
     def sink(self, index: int, base: Delta) -> SinkSlice:

@@ -112,7 +112,7 @@ class Rules:
         return split
 
     def _too_long(self) -> str:
-        return f"the record is longer than {self.limit:,} bytes (record_bytes_max)"
+        return f"the record is longer than {self.limit:,} bytes (record_max)"
 
     def _split_quoted(self, data: bytes, want: int, final: bool) -> Split | None:
         """Quotes are there: by their parity where they are where they should be, else unit by unit."""
@@ -199,7 +199,7 @@ class Rules:
             return None, None
         if newline is None and opened >= 0:
             within = (
-                f"within {self.limit:,} bytes (record_bytes_max)" if hard == enough else "before the end of the file"
+                f"within {self.limit:,} bytes (record_max)" if hard == enough else "before the end of the file"
             )
             lines = data.count(b"\n", start, opened)
             place = f" on line {lines + 1} of the record" if lines else ""

@@ -390,17 +390,12 @@ def test_a_process_that_is_killed_as_soon_as_it_is_there(diamond: Path, generati
         assert outcome.err.startswith("failed: "), outcome.err
 
 
-ENDS_TOO_EARLY = pytest.mark.xfail(
-    reason="a source that comes back while the run drains ends at its last snapshot, below what it had sent to some",
-    strict=False,
-)
-
 
 @pytest.mark.parametrize(
     "name, moment",
     [
         ("g replica 0", RUNNING),
-        pytest.param("g replica 0", DRAINING, marks=ENDS_TOO_EARLY),
+        ("g replica 0", DRAINING),
         *((name, moment) for name in ("left replica 1", "both replica 0", "both.sink replica 0") for moment in MOVING),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_heavy_tile_is_cut_between_seqs(found: list[int], bytes_max: int) -> N
 
 def source_slice(rows_max: int = 10, outlets: Sequence[Outlet] | None = None) -> SourceSlice:
     made = [outlet()] if outlets is None else outlets
-    return SourceSlice(0, 0, made, None, Stride(1000, STRIDE), Window(rows_max, 1 << 30))
+    return SourceSlice(0, 0, made, None, Stride(1000, STRIDE), Window(rows_max, 1 << 30), SCHEMA)
 
 
 def test_records_become_tiles() -> None:
@@ -302,3 +302,14 @@ def test_a_sink_is_safe_of_what_it_has_committed() -> None:
     list(sink.commit(7, {}))
     list(sink.commit(3, {}))
     assert sink.safe == 7
+
+
+def test_a_drained_stream_ends_only_when_all_it_sent_is_safe() -> None:
+    source = source_slice(1000)
+    source.draining = True
+    assert ranges(source.records(rows(0, 1), END, None, mark_at)) == [(0, 2, [0, 1])]
+    assert source.room == (0, 0)
+    assert list(source.end(mark_at)) == [], "its consumers are not safe of it yet"
+    source.outlets[0].advance([(0, 2)])
+    assert ranges(source.end(mark_at)) == [(2, END, [])]
+    assert list(source.end(mark_at)) == []
