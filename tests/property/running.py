@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,26 +21,29 @@ from dadstorm.core.replica import Action
 from dadstorm.core.rows import Rows
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Operator, Plan
-from dadstorm.simulator.cluster import Cluster
+from dadstorm.simulator.cluster import Cluster, NoFaults, Process
 
 Got = dict[str, list[tuple[int, int, tuple[Any, ...]]]]
 
-STEPS_MAX = 20_000
+EVENTS_MAX = 300_000
 """Ten times what the longest of these runs takes: one that goes round in circles is found soon, and can be shrunk."""
 
 
-def build(program: Program) -> Cluster:
+C = TypeVar("C", bound=Cluster)
+
+
+def build(program: Program, kind: type[C], faults: NoFaults | None = None) -> C:
     plan = program.plan
 
     def kernel(operator: Operator) -> Kernel:
         return make_kernel(operator, plan)
 
-    return Cluster.build(plan, rows_of(program), kernel, program.seed, program.batch_max)
+    return kind(plan, rows_of(program), kernel, program.seed, program.batch_max, faults)
 
 
 def run(program: Program) -> Got:
     """What each sink got, as plain tuples."""
-    return plain(build(program).run(STEPS_MAX))
+    return plain(build(program, Cluster).run(EVENTS_MAX))
 
 
 def rows_of(program: Program) -> dict[str, Rows]:
@@ -53,12 +57,8 @@ def rows_of(program: Program) -> dict[str, Rows]:
     return found
 
 
-def plain(sinks: dict[str, Rows]) -> Got:
-    got = {}
-    for name, rows in sinks.items():
-        columns = [column.to_pylist() for column in rows.data.columns]
-        got[name] = list(zip(rows.seq.tolist(), rows.sub.tolist(), zip(*columns, strict=True), strict=True))
-    return got
+def plain(sinks: dict[str, list[Any]]) -> Got:
+    return {name: [(seq, sub, tuple(fields)) for seq, sub, *fields in rows] for name, rows in sinks.items()}
 
 
 def check(program: Program) -> None:
@@ -113,44 +113,33 @@ def spread(plan: Plan, slices: int, replicas: int, policy: str) -> Plan:
     return msgspec.structs.replace(plan, operators=tuple(operators))
 
 
-@dataclass(slots=True)
 class Traced(Cluster):
     """A cluster that writes down everything that any machine asks for, in order."""
 
-    trace: list[tuple[Any, ...]] = field(default_factory=list)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.trace: list[tuple[Any, ...]] = []
+        super().__init__(*args, **kwargs)
 
-    @staticmethod
-    def of(program: Program) -> Traced:
-        built = build(program)
-        return Traced(built.plan, built.machines, built.sources, built.chance, built.batch_max)
-
-    def _do(self, peer: Peer, actions: Iterable[Action]) -> None:
+    def _do(self, process: Process, actions: Iterable[Action]) -> None:
         actions = list(actions)
         for action in actions:
             rows = getattr(action, "rows", None)
             body = () if rows is None else (rows.seq.tolist(), rows.sub.tolist(), repr(rows.data.to_pylist()))
-            what = getattr(action, "message", None) or ("deliver", getattr(action, "hi", None))
-            self.trace.append((self.steps, peer, getattr(action, "to", None), what, body))
-        Cluster._do(self, peer, actions)
+            what = getattr(action, "message", None) or (type(action).__name__, getattr(action, "hi", None))
+            table = getattr(action, "table", None)
+            state = None if table is None else repr(table.to_pylist())
+            self.trace.append((self.agenda.now_ms, process.peer, getattr(action, "to", None), what, body, state))
+        super()._do(process, actions)
 
 
-@dataclass(slots=True)
-class Noisy(Cluster):
-    """A cluster whose links repeat messages and let them overtake each other, up to a number of times; none is lost."""
+class Noise(NoFaults):
+    """Links that repeat messages and let them overtake each other; none is lost."""
 
-    noises_left: int = 30
+    in_order = False
 
-    @staticmethod
-    def of(program: Program) -> Noisy:
-        built = build(program)
-        return Noisy(built.plan, built.machines, built.sources, built.chance, built.batch_max)
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
 
-    def _deliver(self) -> bool:
-        waiting = sorted(link for link, queue in self.links.items() if queue)
-        if waiting and self.noises_left and self.chance.random() < 0.3:
-            self.noises_left -= 1
-            queue = self.links[self.chance.choice(waiting)]
-            if self.chance.random() < 0.5:
-                queue.append(queue[0])
-            queue.rotate(self.chance.randrange(len(queue)))
-        return Cluster._deliver(self)
+    def delays_ms(self, sender: Peer, to: Peer) -> tuple[float, ...]:
+        """A third of the messages comes twice, each copy up to some turns late."""
+        return tuple(self._chance.random() * 5 for _ in range(1 + (self._chance.random() < 0.3)))

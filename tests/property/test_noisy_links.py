@@ -1,7 +1,7 @@
 """Exactly-once is "no gap, no overlap": messages that come twice, late or out of order change nothing.
 
-A tile that comes twice is dropped, one that comes too early is refused and asked for again. (Messages that are lost and
-followed by silence are a matter of recovery, not tested here.)
+A tile that comes twice is dropped, one that comes too early is refused and asked for again. (Messages
+that are lost are a matter of recovery: see tests/simulation.)
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from budget import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program, programs
-from running import STEPS_MAX, Noisy, changed, compare, plain
+from running import EVENTS_MAX, Noise, build, changed, compare, plain
 
 from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
+from dadstorm.simulator.cluster import Cluster
 
 
 @given(programs(), st.sampled_from(["exactly-once", "at-least-once"]))
 @examples(60)
 def test_repeated_and_overtaking_messages_change_nothing(program: Program, semantics: str) -> None:
-    cluster = Noisy.of(changed(program, semantics=semantics))
-    compare(plain(cluster.run(STEPS_MAX)), oracle.expected(program.plan, program.records))
+    cluster = build(changed(program, semantics=semantics), Cluster, Noise(program.seed))
+    compare(plain(cluster.run(EVENTS_MAX)), oracle.expected(program.plan, program.records))
 
 
 def test_the_noise_is_there() -> None:
@@ -36,8 +37,8 @@ def test_the_noise_is_there() -> None:
         ),
     )
     program = Program(plan, {"s": [(seq, (seq,)) for seq in range(60)]}, seed=1, batch_max=2)
-    cluster = Noisy.of(program)
-    compare(plain(cluster.run(STEPS_MAX)), oracle.expected(plan, program.records))
-    progress = [machine.progress for machine in cluster.machines.values()]
+    cluster = build(program, Cluster, Noise(program.seed))
+    compare(plain(cluster.run(EVENTS_MAX)), oracle.expected(plan, program.records))
+    progress = [process.machine.progress for process in cluster.processes.values()]
     assert sum(one.duplicates for one in progress) > 5
     assert sum(one.gaps for one in progress) > 5

@@ -10,7 +10,7 @@ from budget import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program, programs
-from running import STEPS_MAX, Traced, changed, check, run, spread
+from running import EVENTS_MAX, Traced, build, changed, check, run, spread
 
 
 @given(programs())
@@ -42,9 +42,9 @@ def test_slices_replicas_routing_window_semantics_batches_and_schedule_change_no
 @given(programs())
 @examples(40)
 def test_one_seed_is_one_schedule_to_the_last_message(program: Program) -> None:
-    first, second = Traced.of(program), Traced.of(program)
-    first.run(STEPS_MAX)
-    second.run(STEPS_MAX)
+    first, second = build(program, Traced), build(program, Traced)
+    first.run(EVENTS_MAX)
+    second.run(EVENTS_MAX)
     assert first.steps == second.steps
     assert first.trace == second.trace
 

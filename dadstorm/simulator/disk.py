@@ -1,0 +1,91 @@
+"""The simulated outside world: what sources read, and the files that sinks write.
+
+A source's records are dealt out to its slices in short runs of seqs, so that slices interleave. A sink writes at
+offsets, as into a file. Where nothing may be lost, every incarnation of a sink must write the same row at the same
+place, so two of them may even write at once; under at-most-once a new incarnation cuts the file off where its last
+commit left it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dadstorm.core.line import END, START
+from dadstorm.core.rows import Rows
+
+OWNED_RUN = 3
+"""So many seqs in a row belong to one slice of a source."""
+
+Row = tuple[object, ...]
+"""(seq, sub, fields…) of a row that was written."""
+
+
+class Wrong(AssertionError):
+    """Something happened that must never happen."""
+
+
+@dataclass(slots=True)
+class SimulatedSource:
+    """One slice of a source: the records it owns, and how far they were given out."""
+
+    rows: Rows
+    taken: int = 0
+    ready_ms: float = 0.0
+    """Nothing more comes before that."""
+
+    @staticmethod
+    def opened(records: Rows, slice_index: int, slices: int, cut: int) -> SimulatedSource:
+        mine = np.flatnonzero((records.seq // OWNED_RUN % slices == slice_index) & (records.seq >= cut))
+        return SimulatedSource(records.take(mine))
+
+    def read(self, rows_max: int) -> tuple[Rows, int]:
+        """Some records, all those of their seqs, and the end of the line that they cover."""
+        stop = min(self.taken + rows_max, len(self.rows))
+        while 0 < stop < len(self.rows) and self.rows.seq[stop] == self.rows.seq[stop - 1]:
+            stop += 1
+        rows = self.rows.slice(self.taken, stop)
+        self.taken = stop
+        return rows, END if stop == len(self.rows) else int(self.rows.seq[stop])
+
+
+class SimulatedFile:
+    """What the incarnations of one sink have written."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rows: list[Row] = []
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(self._rows)
+
+    def truncate(self, offset: int) -> None:
+        del self._rows[offset:]
+
+    def write(self, offset: int, rows: Rows) -> int:
+        """Put rows at an offset; what was written there before must be the same. The offset behind them."""
+        columns = [column.to_pylist() for column in rows.data.columns]
+        for row in zip(rows.seq.tolist(), rows.sub.tolist(), *columns, strict=True):
+            if offset == len(self._rows):
+                self._rows.append(row)
+            elif offset > len(self._rows):
+                raise Wrong(f"{self._name} writes {row} at {offset}, beyond the end at {len(self._rows)}")
+            elif repr(self._rows[offset]) != repr(row):
+                raise Wrong(f"{self._name} writes {row} at {offset}, where {self._rows[offset]} was")
+            offset += 1
+        return offset
+
+
+@dataclass(slots=True)
+class SimulatedSink:
+    """A sink as one incarnation has it open: where in the file it writes, and what the next commit would say."""
+
+    file: SimulatedFile
+    offset: int
+    done: int = START
+
+    def write(self, rows: Rows, hi: int) -> None:
+        self.offset = self.file.write(self.offset, rows)
+        self.done = hi

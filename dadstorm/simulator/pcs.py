@@ -1,0 +1,102 @@
+"""The simulated PCS: sees replicas die, tells their ring, brings back whom a leader asks for.
+
+It does what ``pcs/service.py`` does, for all hosts at once: it holds the copies of operators that have no peers, brings
+back by itself what has nobody left in its ring, and leaves alone who lives and was heard of lately. A replica that
+hangs is killed, or, if the faults say so, lives on as a zombie: superseded without knowing it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dadstorm.core.holder import Holder
+from dadstorm.core.messages import PCS, Copy, Down, Message, Peer, Seek, Settle
+from dadstorm.core.replica import give
+from dadstorm.core.ring import Respawn
+from dadstorm.simulator.network import Body
+
+if TYPE_CHECKING:
+    from dadstorm.simulator.cluster import Cluster
+
+TICK_MS = 50.0
+
+
+class SimulatedPcs:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._holder = Holder(PCS, 0)
+        self.frozen = False
+        self._waiting: list[tuple[Peer, Message, Body]] = []
+        self._heard_ms: dict[Peer, float] = {}
+        cluster.agenda.after(TICK_MS, self._tick)
+
+    def beat(self, peer: Peer) -> None:
+        if not self.frozen:
+            self._heard_ms[peer] = self._cluster.agenda.now_ms
+
+    def take(self, sender: Peer, message: Message, body: Body) -> None:
+        """A message has arrived."""
+        if self.frozen:
+            self._waiting.append((sender, message, body))
+        elif isinstance(message, Seek):
+            for index in message.slices:
+                found = give(self._holder, PCS, sender, index)
+                self._say(sender, found.message, found.table)
+        elif isinstance(message, Copy):
+            self._say(sender, self._holder.copy(message, body))
+        elif isinstance(message, Settle):
+            self._say(sender, self._holder.settle(message))
+
+    def thaw(self) -> None:
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for item in waiting:
+            self.take(*item)
+
+    def died(self, peer: Peer) -> None:
+        if not self.frozen:
+            self._spread_the_news(peer)
+
+    def _say(self, to: Peer, message: Message, body: Body = None) -> None:
+        self._cluster.send(Peer(to.operator, PCS), 0, to, message, body)
+
+    def _tick(self) -> None:
+        """Say again who is dead, as long as nobody does something about it."""
+        self._cluster.agenda.after(TICK_MS, self._tick)
+        if not self.frozen:
+            for peer in self._cluster.dead():
+                self._spread_the_news(peer)
+
+    def _spread_the_news(self, peer: Peer) -> None:
+        others = [other for other in self._cluster.processes if other.operator == peer.operator and other != peer]
+        for other in others:
+            self._say(other, Down(peer.operator, peer.replica, self._cluster.incarnations[peer]))
+        if not others:
+            self._respawn(peer)
+
+    def asked_to_respawn(self, operator: int, request: Respawn) -> None:
+        """A leader asks for a new incarnation."""
+        cluster = self._cluster
+        peer = Peer(operator, request.replica)
+        if self.frozen:
+            return
+        if peer not in cluster.processes:
+            self._respawn(peer)
+            return
+        silent_ms = cluster.agenda.now_ms - self._heard_ms.get(peer, 0.0)
+        if request.incarnation > cluster.incarnations[peer] and silent_ms > cluster.plan.suspect_after_ms:
+            if cluster.faults.zombies and cluster.processes[peer].machine.operator.kind != "sink":
+                cluster.supersede(peer)
+                self._respawn(peer)
+            else:
+                cluster.kill(peer, "hangs")
+
+    def _respawn(self, peer: Peer) -> None:
+        cluster = self._cluster
+        living = {
+            other.replica: cluster.incarnations[other]
+            for other in cluster.processes
+            if other.operator == peer.operator and other != peer
+        }
+        self._heard_ms[peer] = cluster.agenda.now_ms
+        cluster.start(peer, cluster.incarnations[peer] + 1, living)
