@@ -164,7 +164,14 @@ class Session:
         replicas = self.deployment.replicas
         while self._asked:
             asked = self._asked[0]
-            living = [peer for peer, replica in replicas.items() if replica.alive and not replica.recovering]
+            wanted = asked.command.operator
+            living = [
+                peer
+                for peer, replica in replicas.items()
+                if replica.alive
+                and not replica.recovering
+                and wanted in (None, self.deployment.plan.operators[peer.operator].name)
+            ]
             if time.monotonic() < asked.deadline and any(peer not in asked.answers for peer in living):
                 return
             self._asked.popleft()

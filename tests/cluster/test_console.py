@@ -31,6 +31,7 @@ operators:
 """
 TAB, UP, CTRL_C, CTRL_D = "\t", "\x1b[A", "\x03", "\x04"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
+_HALF = re.compile(r"\x1b(\[[0-9;?]*)?\Z")
 BEGUN = "Type Help for the commands"
 
 
@@ -41,6 +42,7 @@ class Screen:
         self._fd = fd
         self._process = process
         self._folder = folder
+        self._raw = ""
         self._text = ""
         self._seen = 0
 
@@ -49,6 +51,11 @@ class Screen:
 
     def enter(self, line: str) -> None:
         self.type(f"{line}\r")
+
+    def completed(self, typed: str, rest: str) -> None:
+        """Type the beginning of a word, and let Tab add the rest."""
+        self.type(f"{typed}{TAB}")
+        self.wait_for(rest)
 
     def wait_for(self, wanted: str, within_s: float = WITHIN_S) -> str:
         """What has appeared since the last time, up to and with what is wanted."""
@@ -67,7 +74,14 @@ class Screen:
             except OSError:
                 chunk = b""
             assert chunk, f"the console ended; what had appeared:\n{self._text[self._seen :]}"
-            self._text += _ESCAPE.sub("", chunk.decode("utf-8", "replace"))
+            self._take(chunk)
+
+    def _take(self, chunk: bytes) -> None:
+        """Keep the text without what moves the cursor; an escape sequence that is not all there yet waits."""
+        self._raw += chunk.decode("utf-8", "replace")
+        whole = self._raw[: half.start()] if (half := _HALF.search(self._raw)) else self._raw
+        self._raw = self._raw[len(whole) :]
+        self._text += _ESCAPE.sub("", whole)
 
     def logged(self, command: str, run_name: str = "t-1") -> None:
         """Wait until a command was carried out, reading on meanwhile: a terminal that nobody reads fills up."""
@@ -86,7 +100,7 @@ class Screen:
             assert time.monotonic() < deadline, f"the console did not end:\n{self._text[self._seen :]}"
             if select.select([self._fd], [], [], 0.05)[0]:
                 try:
-                    self._text += _ESCAPE.sub("", os.read(self._fd, 65536).decode("utf-8", "replace"))
+                    self._take(os.read(self._fd, 65536))
                 except OSError:
                     break
         return self._process.wait(WITHIN_S)
@@ -126,9 +140,14 @@ def test_a_session(folder: Path) -> None:
         screen.wait_for(BEGUN)
         screen.wait_for("puppetmaster>")
         # Completion: of a command, an operator, a replica's number.
-        screen.type(f"inter{TAB} cou{TAB} 2\r")
-        screen.logged("Interval count 2")
-        screen.type(f"free{TAB} count.s{TAB} {TAB}\r")
+        screen.completed("Inter", "val")
+        screen.completed(" pa", "ss")
+        screen.enter(" 2")
+        screen.logged("Interval pass 2")
+        screen.completed("Fr", "eeze")
+        screen.completed(" count.s", "ink")
+        screen.completed(" ", "0")
+        screen.enter("")
         screen.logged("Freeze count.sink 0")
         screen.enter("Unfreeze count.sink 0")
         # A wrong command says so and changes nothing.
@@ -159,13 +178,13 @@ def test_a_session(folder: Path) -> None:
         screen.wait_for("^C again: drain")
         screen.type(CTRL_C)
         screen.wait_for("draining")
-        screen.enter("Interval count 0")
+        screen.enter("Interval pass 0")
         screen.wait_for("finished: all")
         screen.type(CTRL_D)
         assert screen.ended() == 0
     assert commands(events(folder, "t")) == [
-        "Interval count 2", "Freeze count.sink 0", "Unfreeze count.sink 0", "Start", "Status pass", "Status count",
-        "Crash pass 1", "Stop", "Interval count 0", "Exit",
+        "Interval pass 2", "Freeze count.sink 0", "Unfreeze count.sink 0", "Start", "Status pass", "Status count",
+        "Crash pass 1", "Stop", "Interval pass 0", "Exit",
     ]  # fmt: skip
     counts = (folder / "out" / "count.csv").read_text().split()
     assert counts and counts == [str(n) for n in range(1, len(counts) + 1)]
