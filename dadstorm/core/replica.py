@@ -111,6 +111,7 @@ class ReplicaMachine:
         self.operator = plan.operators[me.operator]
         self._wiring = Wiring(plan, me, incarnation, make_kernel)
         self._checks = Checks(plan, me)
+        self._no_rows = Rows.empty(plan.input_schema(self.operator) if self.operator.inputs else pa.schema([]))
         self._hosted = [s for s in range(self.operator.slices) if self.operator.home(s) == me.replica]
         self._keeps = plan.semantics != "at-most-once"
         self.ring = Ring(me.replica, len(self.operator.replicas), plan.suspect_after_ms)
@@ -263,19 +264,21 @@ class ReplicaMachine:
             yield Tell(to, self._attach_message(message.input, missing))
 
     def _producer_done(self, message: Done) -> Iterator[Action]:
-        """How far a producer slice has come: ask again for what was lost; a source that stands still makes a cut."""
+        """How far a producer slice has come. What was lost is asked for again or, under at-most-once, given up: the stream
+        goes on around it. A source that stands still makes a cut."""
         producer = self._checks.producer(message)
         channel = (message.input, message.producer_slice)
         missing = []
         for index, consumer in self.consumers.items():
             hi = consumer.merger.inlets[channel].hi
-            if hi < message.hi:
+            if hi < message.hi and not self._keeps:
+                consumer.merger.offer(channel, Tile(hi, message.hi, self._no_rows))
+            elif hi < message.hi:
                 missing.append(Want(message.producer_slice, index, hi))
             elif hi == message.hi and message.still:
                 consumer.stride.hint(hi)
                 consumer.still = hi
-        if self._keeps:
-            yield from self._ask_again(message, missing, producer)
+        yield from self._ask_again(message, missing, producer)
 
     def _outlet(self, slice_index: int, consumer: int, input_index: int) -> Outlet:
         for outlet in self.slices[slice_index].outlets:
@@ -395,11 +398,11 @@ class ReplicaMachine:
                 yield from slice_.keeper.tick()
             if isinstance(slice_, SourceSlice):
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
-            elif self._keeps:
+            else:
                 yield from slice_.standing(slice_.still == slice_.done == slice_.stride.last)
         if spaced(self._told_age.tick(tuple(self._told.values()))):
             self._told = dict.fromkeys(self._told, START)
-        if self._keeps and spaced(self._ticks):
+        if spaced(self._ticks):
             yield from self._attach_unheard()
             yield from self._introduce_again()
 

@@ -63,6 +63,7 @@ class Process:
     sources: dict[int, SimulatedSource] = field(default_factory=dict)
     sinks: dict[int, SimulatedSink] = field(default_factory=dict)
     alive: bool = True
+    resumed: bool = False
     frozen: bool = False
     due_ms: float = NEVER
     """When its next turn is."""
@@ -113,7 +114,7 @@ class Cluster:
         self.incarnations: dict[Peer, int] = {}
         self._unfinished: set[Peer] = set()
         peers = [Peer(i, r) for i, op in enumerate(plan.operators) for r in range(len(op.replicas))]
-        self.files = {p: SimulatedFile(self.name(p)) for p in peers if plan.operators[p.operator].kind == "sink"}
+        self._files = {op.name: SimulatedFile(op.name) for op in plan.operators if op.kind == "sink"}
         self.pcs = SimulatedPcs(self)
         self.chance.shuffle(peers)
         self.faults.begin(self)
@@ -122,12 +123,13 @@ class Cluster:
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
-    def run(self, events_max: int = 1_000_000) -> dict[str, list[Row]]:
+    def run(self, events_max: int = 1_000_000, until_ms: float = NEVER) -> dict[str, list[Row]]:
         """Every row that each sink wrote, as (seq, sub, fields…), by the sink's name."""
+        agenda = self.agenda
         while self._unfinished:
-            if self.agenda.events >= events_max:
-                raise Stuck(f"not finished after {events_max} events: {self.standing()}")
-            self.agenda.step()
+            if agenda.events >= events_max or agenda.now_ms >= until_ms:
+                raise Stuck(f"not finished after {agenda.events} events, {agenda.now_ms:.0f} ms")
+            agenda.step()
         return self.written()
 
     @property
@@ -135,7 +137,7 @@ class Cluster:
         return self.agenda.events
 
     def written(self) -> dict[str, list[Row]]:
-        return {self.plan.operators[peer.operator].name: file.rows for peer, file in self.files.items()}
+        return {name: file.rows for name, file in self._files.items()}
 
     def _wake(self, process: Process, when_ms: float) -> None:
         """Let a process have a turn soon after that; the earliest one that was asked for counts."""
@@ -159,6 +161,7 @@ class Cluster:
         try:
             self._take(process)
             if process.machine.resumed:
+                self._note_resumed(process)
                 self._act(process)
             if process.next_tick_ms <= self.agenda.now_ms:
                 self._tick(process)
@@ -333,12 +336,20 @@ class Cluster:
             process.sources[action.slice] = source
         else:
             mark: Mark = action.mark or {"offset": 0}
-            file, offset = self.files[process.peer], int(mark["offset"])
+            file, offset = self._files[operator.name], int(mark["offset"])
             if self.plan.semantics == "at-most-once":
                 file.truncate(offset)
             process.sinks[action.slice] = SimulatedSink(file, offset, action.cut)
 
     # -- looking -------------------------------------------------------------------------------------------------
+
+    def _note_resumed(self, process: Process) -> None:
+        if not process.resumed:
+            process.resumed = True
+            if process.machine.incarnation:
+                slices = process.machine.slices.items()
+                cuts = ", ".join(f"slice {index} at {slice_.done}" for index, slice_ in slices)
+                self.note(f"{self.name(process.peer)} resumes {cuts or 'nothing'}")
 
     def note(self, text: str) -> None:
         self.history.append(f"{self.agenda.now_ms:9.1f} ms  {text}")

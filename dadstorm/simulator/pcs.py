@@ -7,6 +7,7 @@ hangs is killed, or, if the faults say so, lives on as a zombie: superseded with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dadstorm.core.holder import Holder
@@ -26,18 +27,22 @@ class SimulatedPcs:
         self._cluster = cluster
         self._holder = Holder(PCS, 0)
         self.frozen = False
-        self._waiting: list[tuple[Peer, Message, Body]] = []
+        self._waiting: list[Callable[[], None]] = []
+        """What has come while the PCS hangs."""
         self._heard_ms: dict[Peer, float] = {}
         cluster.agenda.after(TICK_MS, self._tick)
 
     def beat(self, peer: Peer) -> None:
-        if not self.frozen:
+        """A sign of life; one that comes while the PCS hangs counts when it is read."""
+        if self.frozen:
+            self._waiting.append(lambda: self.beat(peer))
+        else:
             self._heard_ms[peer] = self._cluster.agenda.now_ms
 
     def take(self, sender: Peer, message: Message, body: Body) -> None:
         """A message has arrived."""
         if self.frozen:
-            self._waiting.append((sender, message, body))
+            self._waiting.append(lambda: self.take(sender, message, body))
         elif isinstance(message, Seek):
             for index in message.slices:
                 found = give(self._holder, PCS, sender, index)
@@ -50,8 +55,8 @@ class SimulatedPcs:
     def thaw(self) -> None:
         self.frozen = False
         waiting, self._waiting = self._waiting, []
-        for item in waiting:
-            self.take(*item)
+        for what in waiting:
+            what()
 
     def died(self, peer: Peer) -> None:
         if not self.frozen:
@@ -79,6 +84,7 @@ class SimulatedPcs:
         cluster = self._cluster
         peer = Peer(operator, request.replica)
         if self.frozen:
+            self._waiting.append(lambda: self.asked_to_respawn(operator, request))
             return
         if peer not in cluster.processes:
             self._respawn(peer)

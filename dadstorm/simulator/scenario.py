@@ -1,0 +1,141 @@
+"""A scenario: a small topology, its data and a storm of faults, all from one number; and whether the run keeps its word.
+
+First comes a phase of faults, then everything heals, and then the run must finish (liveness) with the right output
+(safety). What is right depends on the semantics:
+
+- exactly-once: what the oracle says, tuple for tuple, and every incarnation of a sink writes the same at each place;
+- at-least-once: nothing that the oracle says is missing;
+- at-most-once: no tuple twice, all in order, and none that there could not be; where there is no state to lose, each as
+  the oracle says.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dadstorm.core.rows import Rows
+from dadstorm.operators import make_kernel
+from dadstorm.plan import Plan
+from dadstorm.simulator import oracle
+from dadstorm.simulator.cluster import Cluster, StateLost, Stuck, Wrong
+from dadstorm.simulator.disk import Row
+from dadstorm.simulator.faults import SUSPECT_AFTER_MS, Storm
+from dadstorm.simulator.topologies import STATEFUL, draw_plan, draw_records
+
+PATIENCE_MS = 60_000.0
+"""When everything works, a run of these takes a few seconds of simulated time at most."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a scenario went."""
+
+    seed: int
+    problem: str | None
+    """What went wrong; None: nothing did."""
+    events: int
+    milliseconds: float
+    recoveries: int
+    about: str
+    history: list[str] = field(repr=False)
+    standing: str = field(repr=False)
+
+    def report(self) -> str:
+        """All there is to say about it."""
+        lines = [
+            f"seed {self.seed}: {self.problem or 'as it should be'}",
+            self.about,
+            *self.history,
+            f"in the end, after {self.events} events and {self.milliseconds:.0f} ms of simulated time:{self.standing}",
+            f"again: dadstorm simulate --seeds {self.seed}..{self.seed} --verbose",
+        ]
+        return "\n".join(lines)
+
+
+class Scenario:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        chance = random.Random(seed)
+        self.plan = draw_plan(chance, SUSPECT_AFTER_MS)
+        self.records = draw_records(chance, self.plan)
+        self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()))
+        self.expected = oracle.expected(self.plan, self.records)
+
+    def run(self) -> Outcome:
+        plan = self.plan
+        cluster = Cluster(plan, self.records, lambda one: make_kernel(one, plan), self.seed, faults=self.storm)
+        problem: str | None
+        try:
+            problem = self._problem(cluster.run(until_ms=PATIENCE_MS))
+        except (Stuck, Wrong, StateLost) as error:
+            problem = f"{type(error).__name__}: {error}"
+        except Exception:
+            problem = traceback.format_exc()
+        return Outcome(
+            self.seed,
+            problem,
+            cluster.agenda.events,
+            cluster.agenda.now_ms,
+            sum(cluster.incarnations.values()),
+            self.about(),
+            cluster.history,
+            cluster.standing(),
+        )
+
+    def about(self) -> str:
+        lines = [f"{self.plan.semantics}, window {self.plan.window_rows}, backups {self.plan.backups or 'all'}"]
+        for operator in self.plan.operators:
+            inputs = " and ".join(link.operator for link in operator.inputs)
+            records = f", {len(self.records[operator.name])} records" if operator.kind == "source" else ""
+            lines.append(
+                f"  {operator.name}: {operator.kind}{' of ' if inputs else ''}{inputs}, {operator.slices} slices on "
+                f"{len(operator.replicas)} replicas, {operator.routing.policy}{records}"
+            )
+        return "\n".join([*lines, f"  {self.storm.describe()}"])
+
+    def _problem(self, written: Mapping[str, list[Row]]) -> str | None:
+        for name, wanted in self.expected.items():
+            problem = self._sink_problem(name, written[name], wanted)
+            if problem:
+                return f"sink {name}: {problem}"
+        return None
+
+    def _sink_problem(self, name: str, got: list[Row], wanted: list[Row]) -> str | None:
+        if self.plan.semantics == "exactly-once":
+            return difference(got, wanted)
+        if self.plan.semantics == "at-least-once":
+            there = {row[:2] for row in got}
+            missing = [row for row in wanted if row[:2] not in there]
+            return f"{missing[0]} is missing" if missing else None
+        ids = [row[:2] for row in got]
+        if sorted(set(ids)) != ids:
+            return f"tuples come twice or out of order: {ids}"
+        if any(operator.kind in STATEFUL for operator in self.plan.operators):
+            got, wanted = [row[:2] for row in got], [row[:2] for row in self._possible()[name]]
+        strange = [row for row in got if row not in set(wanted)]
+        return f"{strange[0]} cannot have come from anywhere" if strange else None
+
+    def _possible(self) -> Mapping[str, list[Row]]:
+        """Where state may be lost, any tuple may count as the first of its kind."""
+        forgetful = [
+            msgspec.structs.replace(operator, kind="dup") if operator.kind == "uniq" else operator
+            for operator in self.plan.operators
+        ]
+        plan: Plan = msgspec.structs.replace(self.plan, operators=tuple(forgetful))
+        records: Mapping[str, Rows] = self.records
+        return oracle.expected(plan, records)
+
+
+def difference(got: list[Row], wanted: list[Row]) -> str | None:
+    """The first difference between what came and what should have, in words."""
+    for place, (one, other) in enumerate(zip(got, wanted, strict=False)):
+        if one != other:
+            return f"at place {place} {one}, expected {other}"
+    if len(got) == len(wanted):
+        return None
+    return f"{len(got)} tuples, expected {len(wanted)}"
