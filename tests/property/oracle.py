@@ -118,7 +118,8 @@ def _holds(condition: dict[str, Any], value: Any) -> bool:
         ">": lambda: value > other,
         ">=": lambda: value >= other,
         "in": lambda: any(value == one for one in other),
-        "matches": lambda: re.search(other, value) is not None,
+        # FILTER's ``$`` is the end of the text; Python's also matches before a line feed there.
+        "matches": lambda: re.search(other.replace("$", r"\Z"), value) is not None,
     }
     return bool(tests[op]())
 

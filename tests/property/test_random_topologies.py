@@ -6,11 +6,14 @@ sequential oracle says: the same tuples with the same IDs in the same order. A r
 
 from __future__ import annotations
 
+import pytest
 from budget import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program, programs
 from running import EVENTS_MAX, Traced, build, changed, check, run, spread
+
+from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
 
 
 @given(programs())
@@ -53,3 +56,20 @@ def test_one_seed_is_one_schedule_to_the_last_message(program: Program) -> None:
 @examples(40)
 def test_another_schedule_gives_the_same_output(program: Program, seed: int) -> None:
     assert repr(run(changed(program, seed=seed))) == repr(run(program))
+
+
+@pytest.mark.parametrize("pattern", ["b$", "^$", "^b$"])
+def test_a_line_feed_at_the_end_of_a_text_is_part_of_it(pattern: str) -> None:
+    """Where the oracle's regular expressions could differ from FILTER's: the system and the oracle must agree."""
+    texts = ["b", "b\n", "", "\n", "\nb", None]
+    condition = {"field": 0, "op": "matches", "value": pattern}
+    here, fields = (Replica("localhost"),), (Field("text"),)
+    plan = Plan(
+        "line feeds",
+        (
+            Operator("s", "source", {}, (), fields, 1, here, Routing()),
+            Operator("f", "filter", {"conditions": [condition]}, (Input("s"),), fields, 1, here, Routing()),
+            Operator("out", "sink", {}, (Input("f"),), fields, 1, here, Routing()),
+        ),
+    )
+    check(Program(plan, {"s": [(seq, (text,)) for seq, text in enumerate(texts)]}, seed=0, batch_max=2))
