@@ -41,7 +41,9 @@ def port_problems(plan: Plan, host: str, *, keys: bool) -> list[str]:
     problems = []
     for who, address in listeners(plan, host):
         if not keys and not is_loopback(host_of(address)):
-            problems.append(f"{who}: {address} can be reached by others, and there are no keys: {CURE}; or use 127.0.0.1")
+            problems.append(
+                f"{who}: {address} can be reached by others, and there are no keys: {CURE}; or use 127.0.0.1"
+            )
         elif problem := _port_problem(who, address):
             problems.append(problem)
     return problems

@@ -26,7 +26,7 @@ from pcs.policy import Policy, below
 from pcs.service import REPLICAS_MAX, Service, Settings
 
 FILES_MAX = 65536
-"""Connections that may be open at once, if the system allows so many: a crowd of strangers must not crowd out friends."""
+"""Connections that may be open at once, if the system allows so many: strangers must not crowd out friends."""
 MESSAGE_MB = 64
 
 HELP = """\
@@ -57,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pcs", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="pcs", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"dadstorm {__version__}")
     parser.add_argument("--host", default="127.0.0.1", help="this host's address, as the others reach it (%(default)s)")
     parser.add_argument("--port", type=_number, default=PCS_PORT, help="(default: %(default)s; 0: any)")

@@ -320,7 +320,9 @@ class Run:
         living = self._living(peer, child)
         elsewhere = [Peer(peer.operator, replica) for replica in range(child.ring)]
         pcs = {self._address_of(other, self._pcs) for other in elsewhere if other not in self._children}
-        for address in sorted({a for a in pcs if a is not None} | {self._directory[o.operator][o.replica] for o in living}):
+        for address in sorted(
+            {a for a in pcs if a is not None} | {self._directory[o.operator][o.replica] for o in living}
+        ):
             self._send(address, down)
         if not living:
             self._respawn(peer, child)
@@ -335,7 +337,10 @@ class Run:
         child = self._children.get(peer)
         if child is None:
             address = self._address_of(peer, self._pcs)
-            if address is not None and self._plan.operators[peer.operator].replicas[peer.replica].host != self.request.host:
+            if (
+                address is not None
+                and self._plan.operators[peer.operator].replicas[peer.replica].host != self.request.host
+            ):
                 self._send(address, request)
             return
         if child.over:
@@ -359,12 +364,15 @@ class Run:
         return self._plan.suspect_after_ms / 1000
 
     def _respawn(self, peer: Peer, child: Child) -> None:
-        """Start a new incarnation; it asks everybody in its ring who is not known to be dead for copies. What we know of
-        other hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers."""
+        """Start a new incarnation; it asks everybody in its ring who is not known to be dead for copies. What we know
+        of other hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers.
+        """
         child.incarnation += 1
         ring = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
         elsewhere = {other.replica: 0 for other in ring if other not in self._children}
-        here = {o.replica: self._children[o].incarnation for o in ring if o in self._children and self._children[o].alive}
+        here = {
+            o.replica: self._children[o].incarnation for o in ring if o in self._children and self._children[o].alive
+        }
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
         self._fork(peer, child, self._resume(peer.operator, living))

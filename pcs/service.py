@@ -109,7 +109,9 @@ class Service:
         except (EOFError, ConnectionError):
             log.error("the zygote is gone", pid=self._zygote_pid)
             if self._settings.policy is not None:
-                raise UserError("the process that starts replicas was killed, so this PCS ends; start it again") from None
+                raise UserError(
+                    "the process that starts replicas was killed, so this PCS ends; start it again"
+                ) from None
         except Exception:
             log.exception("the PCS failed")
             raise

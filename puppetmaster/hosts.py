@@ -81,7 +81,9 @@ class Hosts:
 
     def way(self) -> str:
         """This machine's address as the other hosts reach it."""
-        others = sorted((h.address for h in self.hosts.values() if not h.private), key=lambda a: is_loopback(host_of(a)))
+        others = sorted(
+            (h.address for h in self.hosts.values() if not h.private), key=lambda a: is_loopback(host_of(a))
+        )
         return way_to(host_of(others[0]), port_of(others[0])) if others else ""
 
     # -- before anything starts ----------------------------------------------------------------------------------
@@ -208,8 +210,8 @@ class Hosts:
                 host.heard = now
             if not host.private and host.heard and now - host.heard > PCS_PATIENCE_S:
                 raise RunFailed(
-                    f"the PCS {host.name} was not heard of for {PCS_PATIENCE_S:.0f} s: it was killed, or its host is down "
-                    "or cut off. What was committed is in the output"
+                    f"the PCS {host.name} was not heard of for {PCS_PATIENCE_S:.0f} s: it was killed, or its host is "
+                    "down or cut off. What was committed is in the output"
                 )
 
     def close(self) -> None:
@@ -249,7 +251,8 @@ def _placed(operator: Operator, where: list[str]) -> Operator:
         return operator
     replicas = tuple(
         msgspec.structs.replace(replica, host=where[number % len(where)])
-        if replica.host == LOCAL and (replica.address is None or is_loopback(host_of(f"tcp://{where[number % len(where)]}")))
+        if replica.host == LOCAL
+        and (replica.address is None or is_loopback(host_of(f"tcp://{where[number % len(where)]}")))
         else replica
         for number, replica in enumerate(operator.replicas)
     )

@@ -1,9 +1,9 @@
 """What the control plane says: PuppetMaster, PCS and replicas.
 
 Plain data, like all messages. The PuppetMaster asks a PCS to ``Open`` a run and then to ``Spawn`` replicas of it; each
-replica says ``Hello`` with the address it bound; once all are there every replica gets the ``Directory`` of all addresses, attaches to its producers,
-and waits for ``Start``. While it runs a replica sends ``Stats``; when everything it hosts is safe to the end of the
-line, ``Finished``.
+replica says ``Hello`` with the address it bound; once all are there every replica gets the ``Directory`` of all
+addresses, attaches to its producers, and waits for ``Start``. While it runs a replica sends ``Stats``; when everything
+it hosts is safe to the end of the line, ``Finished``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 
 from dadstorm.core import messages
-
 
 PUBLIC = bytes(16)
 """The token of those who have no run yet: with it a PCS that serves everybody takes ``Open``, and nothing else."""

@@ -131,8 +131,8 @@ class Endpoint:
         if (size := max(len(frame) for frame in frames)) > most:
             # It would be refused there, unread, and asked for again for ever.
             raise RunFailed(
-                f"a {type(message).__name__} of {size >> 20} MB is more than {address} takes ({most >> 20} MB). State that "
-                "is so large is better spread over several replicas; a PCS takes more with --message-mb"
+                f"a {type(message).__name__} of {size >> 20} MB is more than {address} takes ({most >> 20} MB). "
+                "State that is so large is better spread over several replicas; a PCS takes more with --message-mb"
             )
         with contextlib.suppress(_NotAllowed):
             self._outbox(address).send_multipart(frames, copy=False)

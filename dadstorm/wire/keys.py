@@ -138,7 +138,9 @@ def _read(path: str, problems: list[str]) -> bytes:
     except (zmq.ZMQError, ValueError):
         right = False
     if not right:
-        problems.append(f"{path} is no key: expected one line of {_KEY_BYTES} characters; `dadstorm keys DIR` makes them")
+        problems.append(
+            f"{path} is no key: expected one line of {_KEY_BYTES} characters; `dadstorm keys DIR` makes them"
+        )
         return b""
     return lines[0]
 

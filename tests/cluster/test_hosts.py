@@ -24,7 +24,7 @@ from dadstorm.wire import keys
 
 pytestmark = pytest.mark.cluster
 
-WORDS = "the quick brown fox jumps over the lazy dog and the fox sleeps".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "fox", "sleeps"]
 TOPOLOGY = """
 hosts: {{a: "{a}", b: "{b}"}}
 sources:
@@ -183,7 +183,13 @@ def test_logs_of_all_hosts_are_found_in_one_place(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "victims",
-    [["left replica 0"], ["left replica 1"], ["right replica 0"], ["left replica 0", "left replica 1"], ["g replica 0"]],
+    [
+        ["left replica 0"],
+        ["left replica 1"],
+        ["right replica 0"],
+        ["left replica 0", "left replica 1"],
+        ["g replica 0"],
+    ],
     ids="+".join,
 )
 def test_a_replica_of_another_host_is_brought_back(folder: Path, victims: list[str]) -> None:
