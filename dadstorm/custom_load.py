@@ -6,7 +6,8 @@ its helpers when it is called. A user's file may not carry the name of a module 
 already in use by somebody else: which of the two wins would depend on who imported first.
 
 A *confined* process takes code only from the folders: the name came from somebody who may name what is there and
-nothing else. Without that, ``os.system`` would be a function like any other, and ``mine.os.system`` too if ``mine`` imports it.
+nothing else. Without that, ``os.system`` would be a function like any other, and ``mine.os.system`` too if ``mine``
+imports it.
 
 Everything that can go wrong here is a mistake in the user's files: ``UserError``, with the user's own file and line.
 """

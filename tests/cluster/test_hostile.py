@@ -1,8 +1,8 @@
 """A hostile peer at a PCS: nothing it sends executes, nothing is read or written outside, and others are served.
 
-First those who are not members: without a key, with a wrong one, with frames that were recorded or forged, with
-claims of a gigabyte, in crowds, and slowly. Then a member, or anybody on this machine where there are no keys, whose requests are
-well-formed and mean harm: paths, shell words, code to run, in every field.
+First those who are not members: without a key, with a wrong one, with frames that were recorded or forged, with claims
+of a gigabyte, in crowds, and slowly. Then a member, or anybody on this machine where there are no keys, whose requests
+are well-formed and mean harm: paths, shell words, code to run, in every field.
 """
 
 from __future__ import annotations
