@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from operator_kit import Case, Result, oracle, same
 
 from dadstorm.core.kernel import RecordError
+from dadstorm.core.rows import Rows
 from dadstorm.plan import ARROW
 
 COMPARE: dict[str, Any] = {
@@ -163,6 +164,17 @@ def test_split_emits_one_tuple_per_word(tuples: list[tuple[Any, int]]) -> None:
     by_mark = Case("split", {"field": 0, "separator": "; "}, ["t", "n:int"], ["word", "n:int"], 4)
     parts = oracle(tuples, lambda t: [(part, t[1]) for part in (t[0] or "").split("; ") if part])
     assert by_mark.run(tuples).out == parts
+
+
+@pytest.mark.parametrize("behind", [b"", b" ", b"x", b"\xc2", b"\xe3\x80", b"\xff"])
+def test_split_does_not_see_what_lies_behind_a_text(behind: bytes) -> None:
+    """A text that ends with a blank, and in its buffer bytes that are not of it, as when a batch was cut there."""
+    case = Case("split", {"field": 0, "separator": None}, ["t"], ["t"], 4)
+    rows = case.rows([("tile slices ",)])
+    text = pa.StringArray.from_buffers(1, rows.data.column(0).buffers()[1], pa.py_buffer(b"tile slices " + behind))
+    data = pa.RecordBatch.from_arrays([text], names=["t"])
+    output = case.kernel().process(Rows(rows.seq, rows.sub, data))
+    assert output.data.column(0).to_pylist() == ["tile", "slices"]
 
 
 def splitting(on_error: str) -> Result:
