@@ -45,8 +45,8 @@ class Split(Stateless):
     def _split(self, text: pa.Array) -> tuple[pa.Array, Ints]:
         """All words, and the row that each comes from."""
         separator = self._separator
-        # Where a text ends with whitespace, Arrow looks for more of it in the bytes behind the text, which belong to the
-        # next one or to nobody: what comes out would depend on where the rows happened to be cut. So none may.
+        # Where a text ends with whitespace, Arrow looks for more of it in the bytes behind the text, which belong to
+        # the next one or to nobody: what comes out would depend on where the rows happened to be cut. So none may.
         lists = (
             pc.utf8_split_whitespace(pc.utf8_rtrim_whitespace(text))
             if separator is None
