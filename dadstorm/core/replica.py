@@ -264,8 +264,8 @@ class ReplicaMachine:
             yield Tell(to, self._attach_message(message.input, missing))
 
     def _producer_done(self, message: Done) -> Iterator[Action]:
-        """How far a producer slice has come. What was lost is asked for again or, under at-most-once, given up: the stream
-        goes on around it. A source that stands still makes a cut."""
+        """How far a producer slice has come. What was lost is asked for again or, under at-most-once, given up: the
+        stream goes on around it. A source that stands still makes a cut."""
         producer = self._checks.producer(message)
         channel = (message.input, message.producer_slice)
         missing = []

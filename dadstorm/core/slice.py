@@ -182,8 +182,8 @@ class SourceSlice(Slice):
         return all(outlet.attached and outlet.owed <= self.done for outlet in self.outlets)
 
     def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | KeeperAction]:
-        """End a drained stream, once all it has sent is safe: whoever takes over from then on resumes there and ends it at
-        the same place. (Where an input ends by itself every incarnation finds the same end.)"""
+        """End a drained stream, once all it has sent is safe: whoever takes over from then on resumes there and ends
+        it at the same place. (Where an input ends by itself every incarnation finds the same end.)"""
         if self.draining and self._ended and self.done < END and self.safe == self.done:
             yield from self._emit(END, self._nothing)
             yield from self._cut(END, mark_at)
