@@ -103,6 +103,8 @@ class Hosts:
             self._endpoint.send(host.address, request, token=token)
         self._wait_for_answers()
         silent = [host for host in self.hosts.values() if host.opened is None and not host.problems]
+        if any(host.private for host in silent):
+            raise RunFailed(f"the PCS, the parent of the replicas, died before it began; see the logs in {folder}")
         with ThreadPoolExecutor(16) as pool:
             for host, problem in zip(silent, pool.map(self._why_silent, silent), strict=True):
                 host.problems.append(problem)
