@@ -276,8 +276,7 @@ class ReplicaMachine:
             elif hi < message.hi:
                 missing.append(Want(message.producer_slice, index, hi))
             elif hi == message.hi and message.still:
-                consumer.stride.hint(hi)
-                consumer.still = hi
+                consumer.stands(hi)
         yield from self._ask_again(message, missing, producer)
 
     def _outlet(self, slice_index: int, consumer: int, input_index: int) -> Outlet:
@@ -399,7 +398,7 @@ class ReplicaMachine:
             if isinstance(slice_, SourceSlice):
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
             else:
-                yield from slice_.standing(slice_.still == slice_.done == slice_.stride.last)
+                yield from slice_.standing(slice_.stands_still)
         if spaced(self._told_age.tick(tuple(self._told.values()))):
             self._told = dict.fromkeys(self._told, START)
         if spaced(self._ticks):

@@ -71,8 +71,8 @@ class Slice:
         self.stride = stride
         stride.last = cut
         self.done = cut
-        self.still: int | None = None
-        """Where a source upstream is known to stand still."""
+        self._stood: set[int] = set()
+        """Where sources upstream stand still: each of them may hold back the rest at another place."""
         self.rows_in = 0
         self.rows_out = 0
         self._standing_age = Age()
@@ -114,6 +114,16 @@ class Slice:
             yield Emitted(rows)
         for outlet in self.outlets:
             yield from outlet.emit(lo, hi, ports[outlet.port])
+
+    def stands(self, position: int) -> None:
+        """A source upstream stands still there: take a snapshot, and tell those downstream."""
+        self.stride.hint(position)
+        self._stood = {place for place in self._stood if place >= self.done} | {position}
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether this slice stands, with a snapshot, where a source upstream stands still."""
+        return self.done == self.stride.last and self.done in self._stood
 
     def standing(self, still: bool) -> Iterator[Tell]:
         """On a tick: tell the consumers how far this slice has come, if it has stopped there (the next tile would tell
@@ -316,7 +326,7 @@ class WorkSlice(Slice):
         cut = self.stride.reached(self.done, self._row)
         if cut is not None:
             yield from self._snapshot(cut, self._kernel.delta(), None)
-            if cut == self.done == self.still:
+            if cut == self.done and self.stands_still:
                 yield from self.stand(True)
 
     def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:

@@ -1,4 +1,4 @@
-"""A scenario: a small topology, its data and a storm of faults, all from one number; and whether the run keeps its word.
+"""A scenario: a small topology, its data and a storm of faults, all from one number; and whether the run is right.
 
 First comes a phase of faults, then everything heals, and then the run must finish (liveness) with the right output
 (safety). What is right depends on the semantics:

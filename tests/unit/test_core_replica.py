@@ -173,6 +173,19 @@ def test_what_consumers_are_safe_of_is_forgotten_and_passed_on() -> None:
     assert ranges(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),)))) == []
 
 
+def test_who_stands_at_the_lowest_place_where_a_source_stands_still_says_so() -> None:
+    """Whatever the others say after it: else the snapshots downstream would lie elsewhere, and the window stay shut."""
+    kept = Kept(plan(), "work")
+    work = kept.machine
+    list(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),))))
+    for producer_slice, hi in ((0, 10), (1, 20)):
+        list(work.handle(tiles(0, hi, (1,), producer_slice=producer_slice), rows(4 + producer_slice)))
+    for producer_slice, hi in ((0, 10), (1, 20)):
+        list(work.handle(Done(SOURCE, producer_slice, WORK, 0, hi, still=True)))
+    said = [message for _, message in told(kept.do(work.work(10))) if isinstance(message, Done)]
+    assert said == [Done(WORK, 0, SINK, 0, 10, still=True)]
+
+
 def test_without_a_holder_of_its_snapshots_nothing_is_safe() -> None:
     work = machine(plan(), "work")
     for producer_slice in (0, 1):
