@@ -176,7 +176,8 @@ class Deployment:
         """Take in what has been reported; raises what a replica could not cope with."""
         received, _ = self.endpoint.receive(timeout_ms)
         failure: DadstormError | None = None
-        for item in received:
+        # What a PCS says and what replicas say comes by different ways: who died did so before his successor spoke.
+        for item in sorted(received, key=lambda item: not isinstance(item.message, control.Died | control.Spawned)):
             try:
                 self._on_message(item.message)
             except DadstormError as error:
@@ -231,6 +232,8 @@ class Deployment:
         if isinstance(message, control.Hello) and not is_address(message.address):
             self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
         elif isinstance(message, control.Hello):
+            if message.incarnation > replica.incarnation:
+                self._note_death(peer, replica, "its successor is there")
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
             replica.incarnation = message.incarnation
             self.observe(f"up {self.script_name(peer)} at {message.address}, process {message.pid}")
@@ -265,15 +268,21 @@ class Deployment:
         how = f"exit code {message.status}"
         if message.status < 0:
             how = f"killed by signal {-message.status} ({signal_name(-message.status)})"
-        self.observe(f"died {self.script_name(peer)}, process {message.pid}: {how}")
         if message.recovers:
-            replica.finished, replica.recovering, replica.died = False, True, time.monotonic()
+            self._note_death(peer, replica, how)
             log.warning("replica died, it is being recovered", replica=self.name(peer), status=message.status)
             return
+        self.observe(f"died {self.script_name(peer)}, process {message.pid}: {how}")
         if message.status == 1:
             replica.silent_since = time.monotonic()
             return
         raise self._death(peer, replica, how)
+
+    def _note_death(self, peer: Peer, replica: Replica, how: str) -> None:
+        """A replica died and is being brought back; what is still to come from it is old news."""
+        self.observe(f"died {self.script_name(peer)}, process {replica.pid}: {how}")
+        replica.finished, replica.recovering, replica.died = False, True, time.monotonic()
+        replica.incarnation += 1
 
     def _on_stats(self, peer: Peer, replica: Replica, stats: control.Stats) -> None:
         if stats.incarnation < replica.incarnation:
