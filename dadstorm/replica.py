@@ -283,7 +283,8 @@ class ReplicaProcess:
             if message.operator == self._assignment.me.operator and message.ms >= 0:
                 self._pace.set_interval(message.ms)
         elif isinstance(message, control.Freeze):
-            self._pace.frozen = message.frozen
+            if message.incarnation == self._assignment.incarnation:
+                self._pace.frozen = message.frozen
         elif isinstance(message, control.Look):
             self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):

@@ -150,9 +150,9 @@ class Deployment:
 
     def freeze(self, peer: Peer, frozen: bool) -> None:
         """Stop a replica from processing, or let it go on."""
-        address = self.replicas[peer].address
-        if address is not None:
-            self.endpoint.send(address, control.Freeze(frozen))
+        replica = self.replicas[peer]
+        if replica.address is not None:
+            self.endpoint.send(replica.address, control.Freeze(frozen, replica.incarnation))
 
     def crash(self, peer: Peer) -> None:
         """Have a replica killed by its PCS."""

@@ -62,7 +62,8 @@ class Session:
         self._own: set[str] = set()
         self._resume_at = 0.0
         self._asked: deque[_Asked] = deque()
-        self._frozen: set[Peer] = set()
+        self._frozen: dict[Peer, int] = {}
+        """Who was frozen, in which incarnation: one that takes its place is not."""
         self.exiting = False
         """Somebody wants to leave."""
         deployment.on_stats = self._on_stats
@@ -106,7 +107,11 @@ class Session:
         """What keeps the run from ever finishing, in words."""
         plan = self.deployment.plan
         waiting = [f"{one.name} is not started" for i, one in enumerate(plan.operators) if not self._is_started(i)]
-        frozen = [f"{self.deployment.script_name(peer)} is frozen" for peer in sorted(self._frozen)]
+        frozen = [
+            f"{self.deployment.script_name(peer)} is frozen"
+            for peer, incarnation in sorted(self._frozen.items())
+            if self.deployment.replicas[peer].incarnation == incarnation
+        ]
         return waiting + frozen
 
     def _is_started(self, index: int) -> bool:
@@ -144,13 +149,14 @@ class Session:
         if not self.deployment.replicas[peer].alive:
             self._show(f"{self.deployment.script_name(peer)} is not alive just now; nothing was done")
         elif isinstance(command, Crash):
-            # Whoever takes its place is not frozen.
-            self._frozen.discard(peer)
+            self._frozen.pop(peer, None)
             self.deployment.crash(peer)
+        elif isinstance(command, Freeze):
+            self._frozen[peer] = self.deployment.replicas[peer].incarnation
+            self.deployment.freeze(peer, True)
         else:
-            frozen = isinstance(command, Freeze)
-            self._frozen = self._frozen | {peer} if frozen else self._frozen - {peer}
-            self.deployment.freeze(peer, frozen)
+            self._frozen.pop(peer, None)
+            self.deployment.freeze(peer, False)
 
     # -- Status --------------------------------------------------------------------------------------------------
 

@@ -176,6 +176,8 @@ class Freeze(msgspec.Struct, tag="freeze", frozen=True):
     """PuppetMaster → replica: stop to process, and go on to receive; or (not ``frozen``) process what is pending."""
 
     frozen: bool
+    incarnation: int
+    """Only this one: who takes the place of a replica that died may get what was sent to it, and is not frozen."""
 
 
 class Crash(msgspec.Struct, tag="crash", frozen=True):
