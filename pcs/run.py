@@ -239,7 +239,7 @@ class Run:
             return
         if isinstance(message, Seek):
             for index in message.slices:
-                found = give(self._holder, PCS, Peer(message.operator, message.replica), index)
+                found = give(self._holder, PCS, message, index)
                 self._send(child.bind, found.message, found.table)
         elif isinstance(message, Copy):
             try:

@@ -337,7 +337,7 @@ class ReplicaMachine:
         if self.ring.down(seek.replica, seek.incarnation - 1):
             yield from self._ring_changed()
         for index in seek.slices:
-            yield give(self.holder, self.me.replica, to, index)
+            yield give(self.holder, self.me.replica, seek, index)
 
     def _held(self, message: Held) -> Iterator[Action]:
         slice_ = self.slices.get(message.slice) if message.operator == self.me.operator else None
@@ -483,9 +483,10 @@ class ReplicaMachine:
         )
 
 
-def give(holder: Holder, number: int, to: Peer, slice_index: int) -> Give:
+def give(holder: Holder, number: int, seek: Seek, slice_index: int) -> Give:
     """A holder's answer to somebody who seeks a slice."""
-    found = holder.find(to.operator, slice_index)
+    to = Peer(seek.operator, seek.replica)
+    found = holder.give(to.operator, slice_index, seek.incarnation)
     if found is None:
         return Give(to, Found(to.operator, slice_index, 0, number, -1), None)
     incarnation, base = found

@@ -259,8 +259,15 @@ class Cluster:
                 self._ask_pcs(process, action)
             else:
                 assert isinstance(action, Lost)
-                name = self.plan.operators[action.operator].name
-                raise StateLost(f"slice {action.slice} of {name} wants {action.wanted}, kept is {action.kept}")
+                self._lost(process, action)
+
+    def _lost(self, process: Process, action: Lost) -> None:
+        """A slice cannot go on. Of one that has been superseded, nobody expects it to."""
+        if self.processes.get(process.peer) is not process:
+            self._end(process, "finds that it has been left behind, and steps down")
+            raise Died
+        name = self.plan.operators[action.operator].name
+        raise StateLost(f"slice {action.slice} of {name} wants {action.wanted}, kept is {action.kept}")
 
     def _some_rows(self) -> int:
         return self.chance.choice(ROWS) if self._batch_max > 1 << 20 else self._batch_max

@@ -45,7 +45,7 @@ class SimulatedPcs:
             self._waiting.append(lambda: self.take(sender, message, body))
         elif isinstance(message, Seek):
             for index in message.slices:
-                found = give(self._holder, PCS, sender, index)
+                found = give(self._holder, PCS, message, index)
                 self._say(sender, found.message, found.table)
         elif isinstance(message, Copy):
             self._say(sender, self._holder.copy(message, body))
