@@ -1,14 +1,15 @@
-"""Crash: every replica killed in turn by a script, and the output is the same to the byte."""
+"""Crash: every replica killed in turn, by a script and from a pipe, and the output is the same to the byte."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from dadstorm import topology
-from tests.cluster.kit import ROOT, run
+from tests.cluster.kit import ROOT, run, running
 from tests.cluster.test_script import commands, events
 
 pytestmark = pytest.mark.cluster
@@ -38,39 +39,59 @@ class Total:
 '''
 
 
-def crashed_in_turn(path: Path, first: list[str], between_ms: int) -> None:
-    """Run a topology undisturbed, and with each of its replicas killed in turn: the same bytes."""
-    folder = path.parent
-    expected = run("run", path.name, cwd=folder).ok().files
-    assert expected and all(expected.values())
-    shutil.rmtree(folder / "out")
-    shutil.rmtree(folder / "runs")
-    plan = topology.load(str(path))
-    # First all replicas 0, then all 1: who dies while its only peer is still being recovered takes the last copy along.
-    crashes = [
-        f"Crash {one.name} {replica}" for replica in range(2) for one in plan.operators if replica < len(one.replicas)
-    ]
-    lines = first + [line for crash in crashes for line in (crash, f"Wait {between_ms}")]
-    (folder / "script.txt").write_text("".join(f"{line}\n" for line in lines))
-    outcome = run("run", path.name, "--script", "script.txt", cwd=folder, within_s=120).ok()
-    log = events(folder, plan.name)
-    assert [text for text in commands(log) if text.startswith("Crash")] == crashes
-    for crash in crashes:
-        who = crash.removeprefix("Crash ")
-        assert any(text.startswith(f"died {who}, ") and "SIGKILL" in text for _, text in log), f"{who} never died"
+def undisturbed(path: Path) -> dict[str, bytes]:
+    """What a topology gives when nothing happens to it; nothing of that run is left."""
+    files = run("run", path.name, cwd=path.parent).ok().files
+    assert files and all(files.values())
+    shutil.rmtree(path.parent / "out")
+    shutil.rmtree(path.parent / "runs")
+    return files
+
+
+def everybody(path: Path) -> list[str]:
+    """Every replica, as commands name it: first all with number 0, then all with number 1. Who dies while its only peer
+    is still being recovered takes the last copy of its state along."""
+    operators = topology.load(str(path)).operators
+    return [f"{one.name} {number}" for number in range(2) for one in operators if number < len(one.replicas)]
+
+
+def check_log(folder: Path, name: str, crashed: list[str]) -> None:
+    log = events(folder, name)
+    assert [text for text in commands(log) if text.startswith("Crash")] == [f"Crash {who}" for who in crashed]
+    for who in crashed:
+        assert any(text.startswith(f"died {who}, ") for _, text in log), f"{who} never died"
         assert any(text.startswith(f"recovered {who} in ") for _, text in log), f"{who} was never recovered"
-    assert outcome.files == expected
 
 
-def test_every_replica_of_the_reach_topology(tmp_path: Path) -> None:
+def test_every_replica_of_the_reach_topology_by_a_script(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "configs", tmp_path, dirs_exist_ok=True)
-    crashed_in_turn(tmp_path / "reach.yaml", ["Interval tweets 350", "Start", "Wait 300"], 400)
+    path = tmp_path / "reach.yaml"
+    expected, crashed = undisturbed(path), everybody(path)
+    lines = ["Interval tweets 650", "Start", "Wait 500"]
+    lines += [line for who in crashed for line in (f"Crash {who}", "Wait 700")]
+    (tmp_path / "script.txt").write_text("".join(f"{line}\n" for line in lines))
+    outcome = run("run", path.name, "--script", "script.txt", cwd=tmp_path, within_s=120).ok()
+    assert outcome.files == expected
+    check_log(tmp_path, "reach", crashed)
 
 
-def test_every_replica_of_a_keyed_topology(tmp_path: Path) -> None:
-    (tmp_path / "keyed.yaml").write_text(KEYED)
+def test_every_replica_of_a_keyed_topology_one_after_the_other(tmp_path: Path) -> None:
+    """Each as soon as the one before is back."""
+    path = tmp_path / "keyed.yaml"
+    path.write_text(KEYED)
     (tmp_path / "totals.py").write_text(TOTALS)
-    crashed_in_turn(tmp_path / "keyed.yaml", ["Start", "Wait 500"], 400)
+    expected, crashed = undisturbed(path), everybody(path)
+    with running(path.name, cwd=tmp_path, stdin=subprocess.PIPE, program="puppetmaster") as session:
+        assert session.process.stdin is not None
+        session.process.stdin.write(b"Start\nWait 500\n")
+        for who in crashed:
+            session.process.stdin.write(f"Crash {who}\n".encode())
+            session.process.stdin.flush()
+            session.out.wait_for(f"recovered {who} in ")
+        session.process.stdin.close()
+        outcome = session.ended(120).ok()
+    assert outcome.files == expected
+    check_log(tmp_path, "keyed", crashed)
 
 
 def test_start_and_interval_outlive_a_crash_and_a_freeze_does_not(tmp_path: Path) -> None:
