@@ -28,6 +28,7 @@ STATEFUL = ("uniq", "count")
 
 
 def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
+    """A small topology, with everything about it that a plan settles, drawn from a seed."""
     semantics = chance.choice(SEMANTICS)
     operators = [*_sources(chance)]
     for index in range(chance.choice((1, 1, 2, 2, 3))):
