@@ -306,6 +306,6 @@ def test_a_function_that_ends_its_process_ends_the_run(tmp_path: Path, function:
     outcome = custom(tmp_path, function)
     assert time.monotonic() - started < 20, "told at once, not waited for"
     assert outcome.code == 1, outcome.err
-    assert outcome.err.startswith("failed: mine replica ")
+    assert "\nfailed: mine replica " in f"\n{outcome.err}"
     assert f"{DEATHS[function]}; see the logs in {tmp_path}/runs/t-1" in outcome.err
     assert "Traceback" not in outcome.err

@@ -387,7 +387,7 @@ def test_a_process_that_is_killed_as_soon_as_it_is_there(diamond: Path, generati
         assert is_a_prefix(outcome.ok()) > 0
     else:
         assert outcome.code == 1, outcome.err
-        assert outcome.err.startswith("failed: "), outcome.err
+        assert "\nfailed: " in f"\n{outcome.err}", outcome.err
 
 
 
