@@ -292,8 +292,8 @@ def test_what_a_function_prints_goes_to_a_file_of_the_run(tmp_path: Path) -> Non
 
 
 DEATHS = {
-    "killed": "died 5 times in a row, each time within 1 s: killed by signal 9 (SIGKILL)",
-    "crashes": "died 5 times in a row, each time within 1 s: killed by signal 11 (SIGSEGV)",
+    "killed": "died 8 times in a row, each time within 10 s: killed by signal 9 (SIGKILL)",
+    "crashes": "died 8 times in a row, each time within 10 s: killed by signal 11 (SIGSEGV)",
     "leaves": "died: exit code 0",
     "fails": "died: exit code 1",
 }
