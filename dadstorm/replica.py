@@ -50,8 +50,8 @@ from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_tab
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
 
-STEP_ROWS_FIRST = 64
-"""Few, for a user's function may be slow; doubled from step to step while steps are short."""
+STEP_ROWS_FIRST = 2048
+"""Not too many, for a user's function may be slow; doubled from step to step while steps are short."""
 STEP_ROWS_MAX = 1 << 17
 STEP_MS_GOAL = 20.0
 """A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
