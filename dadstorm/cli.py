@@ -64,6 +64,17 @@ example:
   dadstorm convert configs/legacy/reach.config > configs/legacy/reach.yaml
 """
 
+SIMULATE_HELP = """\
+Runs whole clusters in one process, each drawn from a seed: a small topology, its data, and a storm
+of faults (messages lost, doubled and late, crashes, hangs, cut networks). When the storm is over,
+each must finish with the right output. A seed that fails is told in full, and comes back the same.
+
+examples:
+  dadstorm simulate                                    the first 200 seeds
+  dadstorm simulate --seeds 1000..1999 --jobs 2
+  dadstorm simulate --seeds 17 --verbose               the story of one
+"""
+
 SCHEMA_HELP = """\
 Prints the JSON Schema of topology files, for editors that complete and check YAML.
 
@@ -158,6 +169,11 @@ def _parser() -> argparse.ArgumentParser:
 
     keys = _command(commands, "keys", "make the keys of a cluster", KEYS_HELP, _keys)
     keys.add_argument("folder", metavar="DIR", help="where they go")
+
+    simulate = _command(commands, "simulate", "run simulated clusters through faults", SIMULATE_HELP, _simulate)
+    simulate.add_argument("--seeds", metavar="A..B", default="0..199", help="from A to B (default: 0..199)")
+    simulate.add_argument("--jobs", metavar="N", type=_not_negative, default=1, help="processes to use (default: 1)")
+    simulate.add_argument("--verbose", action="store_true", help="tell every story, not only those that go wrong")
 
     _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
     return parser
@@ -265,6 +281,12 @@ def _keys(options: argparse.Namespace) -> int:
     make(options.folder)
     print(f"{options.folder}: keys made. Copy the folder to every host of the cluster, and nowhere else.")
     return 0
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from dadstorm.simulator.cli import seed_range, simulate
+
+    return simulate(seed_range(options.seeds), max(1, options.jobs), options.verbose)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -34,6 +34,7 @@ from dadstorm.simulator.pcs import SimulatedPcs
 __all__ = ["Cluster", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
 
 NEVER = math.inf
+NO_LIMIT = 1 << 30
 TURN_MS = (0.3, 1.0, 4.0)
 """How long it is on average until a process does something, from the fastest to the slowest."""
 ROWS = (1, 2, 3, 7, 50, 1 << 20)
@@ -79,6 +80,8 @@ class NoFaults(Links):
     """Whether a process that is superseded may live on."""
     pause_ms = 0.0
     """How long at most a source has nothing between two reads."""
+    read_max = NO_LIMIT
+    """How many records a source reads at most at once."""
 
     tick_ms = 100.0
     """How often the clocks of processes tick."""
@@ -97,7 +100,7 @@ class Cluster:
         records: Mapping[str, Rows],
         make_kernel: Callable[[Operator], Kernel],
         seed: int,
-        batch_max: int = 1 << 30,
+        batch_max: int = NO_LIMIT,
         faults: NoFaults | None = None,
     ) -> None:
         self.plan = plan
@@ -224,7 +227,7 @@ class Cluster:
         for index, source in process.sources.items():
             room = machine.sources[index].room[0]
             if room and source.ready_ms <= self.agenda.now_ms:
-                rows, hi = source.read(min(room, self._some_rows()))
+                rows, hi = source.read(min(room, self._some_rows(), self.faults.read_max))
                 source.ready_ms = self.agenda.now_ms + self.faults.pause_ms * self.chance.random()
                 self._do(process, machine.sources[index].records(rows, hi, None, lambda cut: {"cut": cut}))
         for index, sink in process.sinks.items():

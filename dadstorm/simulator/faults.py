@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from dadstorm.core.line import START
 from dadstorm.core.messages import PCS, Peer
-from dadstorm.simulator.cluster import Cluster, NoFaults, Process
+from dadstorm.simulator.cluster import NO_LIMIT, Cluster, NoFaults, Process
 
 SUSPECT_AFTER_MS = 300
 TICK_MS = 50.0
@@ -30,15 +30,17 @@ class Storm(NoFaults):
     tick_ms = TICK_MS
 
     def __init__(self, chance: random.Random, records: int) -> None:
+        """``records``: how many a slice of a source has to read, more or less; they last about as long as the storm."""
         self._chance = chance
         self._heal_ms = chance.choice((300.0, 600.0, 1200.0))
-        self.pause_ms = 4 * self._heal_ms / max(1, records) * chance.random()
+        self.read_max = chance.choice((1, 2, 3))
+        self.pause_ms = self._heal_ms * chance.uniform(0.5, 2.0) * self.read_max / max(1, records)
         self.zombies = chance.random() < 0.5
         self.in_order = chance.random() < 0.5
         self._loss = chance.choice((0.0, 0.0, 0.02, 0.1))
         self._twice = chance.choice((0.0, 0.0, 0.05, 0.2))
         self._late = chance.choice((0.0, 0.0, 0.02, 0.1))
-        self._count = chance.choice((1, 2, 3, 4, 6, 9))
+        self._count = chance.choice((2, 3, 4, 6, 8, 12))
         self._cut: dict[tuple[Peer, Peer], int] = {}
         """Links that are cut, and by how many faults."""
         self._doubtful: dict[Peer, int] = {}
@@ -105,7 +107,7 @@ class Storm(NoFaults):
         """Everything works from now on."""
         self.healed = True
         self.in_order = True
-        self.pause_ms = 0.0
+        self.pause_ms, self.read_max = 0.0, NO_LIMIT
         self._cluster.note("everything heals")
         self._cut.clear()
         self._doubtful.clear()

@@ -53,7 +53,11 @@ class SimulatedPcs:
             self._say(sender, self._holder.settle(message))
 
     def thaw(self) -> None:
+        """Go on. Who has not listened for long cannot tell others' silence from its own, and begins to listen anew."""
+        if not self.frozen:
+            return
         self.frozen = False
+        self._heard_ms = dict.fromkeys(self._cluster.incarnations, self._cluster.agenda.now_ms)
         waiting, self._waiting = self._waiting, []
         for what in waiting:
             what()

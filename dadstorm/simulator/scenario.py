@@ -63,7 +63,8 @@ class Scenario:
         chance = random.Random(seed)
         self.plan = draw_plan(chance, SUSPECT_AFTER_MS)
         self.records = draw_records(chance, self.plan)
-        self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()))
+        slices = sum(operator.slices for operator in self.plan.operators if operator.kind == "source")
+        self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()) // slices)
         self.expected = oracle.expected(self.plan, self.records)
 
     def run(self) -> Outcome:

@@ -39,7 +39,7 @@ def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
         tuple(operators),
         semantics=semantics,
         window_rows=chance.choice((2, 4, 8, 16, 64)),
-        snapshot_every_ms=chance.choice((20, 100, 400)),
+        snapshot_every_ms=chance.choice((20, 60, 200)),
         suspect_after_ms=suspect_after_ms,
         backups=chance.choice((0, 0, 1, 2)),
         seed=chance.randrange(4),
@@ -51,7 +51,7 @@ def draw_records(chance: random.Random, plan: Plan) -> dict[str, Rows]:
     records = {}
     for operator in plan.operators:
         if operator.kind == "source":
-            seq = np.cumsum([chance.choice((1, 1, 2, 5)) for _ in range(chance.randrange(4, 20))]) - 1
+            seq = np.cumsum([chance.choice((1, 1, 2, 5)) for _ in range(chance.randrange(6, 24))]) - 1
             texts = pa.array([chance.choice(WORDS) for _ in seq], pa.string())
             data = pa.RecordBatch.from_arrays([texts], schema=operator.schema)
             records[operator.name] = Rows(seq.astype(np.int64), np.zeros(len(seq), np.int64), data)
@@ -69,7 +69,7 @@ def _operator(chance: random.Random, name: str, before: list[Operator]) -> Opera
     same = [other for other in before if other.fields == first.fields and other != first]
     if same and chance.random() < 0.5:
         inputs.append(chance.choice(same))
-    kind = chance.choice(("dup", "filter", "split", "uniq", "count"))
+    kind = chance.choice(("dup", "filter", "split", "uniq", "count", "count"))
     params: dict[str, dict[str, Any]] = {
         "filter": {"conditions": [{"field": 0, "op": "!=", "value": "a"}]},
         "split": {"field": 0, "separator": None},
