@@ -51,9 +51,9 @@ class Holder:
     def settle(self, message: Settle) -> Held:
         key = (message.operator, message.slice)
         held = self._held.get(key)
-        if held is not None and held.incarnation == message.incarnation >= self._known(key):
-            if held.vault.newest >= message.cut:
-                held.vault.settle(message.cut)
+        current = held is not None and held.incarnation == message.incarnation >= self._known(key)
+        if held is not None and current and held.vault.newest >= message.cut:
+            held.vault.settle(message.cut)
         return self._answer(key, message.incarnation)
 
     def give(self, operator: int, slice_index: int, incarnation: int) -> tuple[int, Delta] | None:
