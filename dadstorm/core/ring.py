@@ -53,13 +53,17 @@ class Ring:
     @property
     def living(self) -> dict[int, int]:
         """The others that are alive, in ring order from the next one on, with their incarnations."""
-        size = len(self._members) + 1
-        order = [(self._me + step) % size for step in range(1, size)]
         return {
             replica: self._members[replica].incarnation
-            for replica in order
+            for replica in self._order
             if self._members[replica].health is Health.ALIVE
         }
+
+    @property
+    def _order(self) -> list[int]:
+        """The others, from the next one on."""
+        size = len(self._members) + 1
+        return [(self._me + step) % size for step in range(1, size)]
 
     @property
     def suspected(self) -> list[int]:
@@ -74,10 +78,12 @@ class Ring:
         return self._members[replica].incarnation
 
     def holders(self, slice_index: int, backups: int) -> dict[int, int]:
-        """Who holds the copies of one of our slices: the next living ones, beginning at another one for each slice."""
-        living = list(self.living.items())
-        start = slice_index % len(living) if living else 0
-        return dict((living[start:] + living[:start])[:backups])
+        """Who holds the copies of one of our slices: the next ones, beginning at another one for each slice. Who is only
+        suspected stays among them: on the other side of a cut network it may be the one that takes over, and then its
+        copies must be as new as what was called safe here."""
+        others = [(replica, self._members[replica].incarnation) for replica in self._order if not self.is_down(replica)]
+        start = slice_index % len(others) if others else 0
+        return dict((others[start:] + others[:start])[:backups])
 
     def learn(self, living: dict[int, int]) -> None:
         """What a new incarnation is told about the others when it starts."""
