@@ -78,9 +78,9 @@ class Ring:
         return self._members[replica].incarnation
 
     def holders(self, slice_index: int, backups: int) -> dict[int, int]:
-        """Who holds the copies of one of our slices: the next ones, beginning at another one for each slice. Who is only
-        suspected stays among them: on the other side of a cut network it may be the one that takes over, and then its
-        copies must be as new as what was called safe here."""
+        """Who holds the copies of one of our slices: the next ones, beginning at another one for each slice. Who is
+        only suspected stays among them: on the other side of a cut network it may be the one that takes over, and then
+        its copies must be as new as what was called safe here."""
         others = [(replica, self._members[replica].incarnation) for replica in self._order if not self.is_down(replica)]
         start = slice_index % len(others) if others else 0
         return dict((others[start:] + others[:start])[:backups])
