@@ -1,0 +1,112 @@
+"""Whatever goes wrong: when it is over, the run finishes, and with the right output.
+
+Two thousand scenarios, each a whole cluster in one process, drawn from a seed; ``dadstorm simulate`` runs any number.
+And the reverse: a protocol that is broken on purpose must be found out (``scripts/mutants`` breaks it in all ways).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from mutants import MUTANTS, broken, catch
+
+from dadstorm.errors import UserError
+from dadstorm.simulator.cli import seed_range, simulate
+from dadstorm.simulator.scenario import Scenario
+
+SEEDS = range(2000)
+CHUNK = 50
+
+
+@pytest.mark.parametrize("first", SEEDS[::CHUNK])
+def test_when_the_storm_is_over_the_run_finishes_with_the_right_output(first: int) -> None:
+    outcomes = [Scenario(seed).run() for seed in range(first, first + CHUNK)]
+    stories = [outcome.report() for outcome in outcomes if outcome.problem]
+    assert not stories, "\n\n".join(stories)
+
+
+def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
+    """The test above is worth something only if something does go wrong."""
+    seen: Counter[str] = Counter()
+    marks = (
+        "dies: crash",
+        "dies: in the middle of something",
+        "dies: hangs",
+        "freezes",
+        "becomes a zombie",
+        "finds itself superseded",
+        "links cut",
+        "the PCS hangs",
+        "asks for",
+        "resumes slice",
+        "resumes nothing",
+    )
+    later_cuts = semantics = 0
+    for seed in range(150):
+        scenario = Scenario(seed)
+        outcome = scenario.run()
+        semantics |= 1 << ("exactly-once", "at-least-once", "at-most-once").index(scenario.plan.semantics)
+        for line in outcome.history:
+            seen.update(mark for mark in marks if mark in line)
+            later_cuts += bool(re.search(r"resumes .*slice \d+ at [1-9]", line))
+    assert min(seen[mark] for mark in marks) >= 5, seen
+    assert later_cuts >= 50, "slices that resumed from a snapshot, not at the start"
+    assert semantics == 0b111
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_seed_is_one_history_exactly(seed: int) -> None:
+    assert Scenario(seed).run() == Scenario(seed).run()
+
+
+QUICK = (
+    "duplicates are taken",
+    "gaps are taken",
+    "ties are not broken",
+    "state is not restored",
+    "safe is one cut too new",
+    "producers are told before copies are settled",
+    "acknowledgements of dead holders count",
+    "deltas are taken out of order",
+)
+"""Mutants that are found out soon."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_broken_protocol_is_found_out(name: str) -> None:
+    assert catch(name, range(300)) is not None
+
+
+def test_there_are_mutants_enough() -> None:
+    assert len(MUTANTS) >= 20
+
+
+def test_a_failure_is_told_with_its_story_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with broken("state is not restored"):
+        outcome = catch("state is not restored")
+        assert outcome is not None
+        code = simulate(range(outcome.seed, outcome.seed + 1))
+    told = capsys.readouterr().out
+    assert code == 1
+    assert f"seed {outcome.seed}: " in told
+    assert "resumes slice" in told, "the history"
+    assert f"again: dadstorm simulate --seeds {outcome.seed}..{outcome.seed} --verbose" in told
+    assert told.endswith(f"1 failed: {outcome.seed}\n")
+
+
+def test_several_processes_tell_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate(range(24), jobs=2) == 0
+    together = capsys.readouterr().out
+    assert simulate(range(24)) == 0
+    counts = [re.sub(r"in .*?\(.*?\)", "", text) for text in (together, capsys.readouterr().out)]
+    assert counts[0] == counts[1]
+
+
+def test_seeds_are_a_range_with_both_ends() -> None:
+    assert seed_range("3..5") == range(3, 6)
+    assert seed_range("7") == range(7, 8)
+    for wrong in ("", "5..3", "a..b", "1..", "-1..3", "1...3", "1.5"):
+        with pytest.raises(UserError):
+            seed_range(wrong)
