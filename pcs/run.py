@@ -12,10 +12,9 @@ passed on to that host's PCS.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -26,9 +25,9 @@ from dadstorm.core.replica import give
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
-from dadstorm.wire.address import host_of, joined, numeric
 from dadstorm.wire.codec import Content, Rubbish, decode_table
 from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
+from pcs.child import Child, is_runnable, reserve
 from pcs.status import describe
 from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
 
@@ -44,30 +43,6 @@ STARVED_PATIENCE = 30
 """How many times ``suspect_after`` a process that waits for a CPU may be silent."""
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Child:
-    """A replica of this host, and its present incarnation."""
-
-    name: str
-    bind: str
-    ring: int
-    """How many replicas its operator has."""
-    incarnation: int = 0
-    serial: int = -1
-    """Of the latest fork."""
-    pid: int | None = None
-    alive: bool = True
-    born: float = field(default_factory=time.monotonic)
-    heard: float = field(default_factory=time.monotonic)
-    short_lives: int = 0
-    asked_for: bool = False
-    """Its death was: it says nothing about whether it can live."""
-    over: bool = False
-    """It has ended for good: finished, failed, or not worth another try."""
-    port: socket.socket | None = None
-    """Keeps the port for the next incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,28 +382,3 @@ class Run:
                 child.port.close()
         for address in {a for replicas in self._directory for a in replicas} | {self.request.master}:
             self._home.endpoint.hang_up(address)
-
-
-def reserve(host: str) -> tuple[socket.socket, str]:
-    """A free port of this host that nobody else gets, and its address.
-
-    The socket is bound and does not listen: the replica, and each one that takes its place, may bind the port beside it
-    (SO_REUSEADDR on both), while the system gives it to nobody who asks for any port."""
-    number = numeric(host_of(joined(host, 0)))
-    keeper = socket.socket(socket.AF_INET6 if ":" in number else socket.AF_INET)
-    try:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind((number, 0))
-    except OSError as error:
-        keeper.close()
-        raise UserError(f"no port to be had on {host}: {error.strerror}") from None
-    return keeper, joined(number, keeper.getsockname()[1])
-
-
-def is_runnable(pid: int) -> bool:
-    """Whether the system says that the process runs or waits for a CPU (neither sleeps nor is stopped)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"R"
-    except (OSError, IndexError):
-        return False

@@ -1,0 +1,59 @@
+"""A replica as its PCS sees it: a process, and the port that is kept for the one that takes its place."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+
+from dadstorm.errors import UserError
+from dadstorm.wire.address import host_of, joined, numeric
+
+
+@dataclass(slots=True)
+class Child:
+    """A replica of this host, and its present incarnation."""
+
+    name: str
+    bind: str
+    ring: int
+    """How many replicas its operator has."""
+    incarnation: int = 0
+    serial: int = -1
+    """Of the latest fork."""
+    pid: int | None = None
+    alive: bool = True
+    born: float = field(default_factory=time.monotonic)
+    heard: float = field(default_factory=time.monotonic)
+    short_lives: int = 0
+    asked_for: bool = False
+    """Its death was: it says nothing about whether it can live."""
+    over: bool = False
+    """It has ended for good: finished, failed, or not worth another try."""
+    port: socket.socket | None = None
+    """Keeps the port for the next incarnation."""
+
+
+def reserve(host: str) -> tuple[socket.socket, str]:
+    """A free port of this host that nobody else gets, and its address.
+
+    The socket is bound and does not listen: the replica, and each one that takes its place, may bind the port beside it
+    (SO_REUSEADDR on both), while the system gives it to nobody who asks for any port."""
+    number = numeric(host_of(joined(host, 0)))
+    keeper = socket.socket(socket.AF_INET6 if ":" in number else socket.AF_INET)
+    try:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind((number, 0))
+    except OSError as error:
+        keeper.close()
+        raise UserError(f"no port to be had on {host}: {error.strerror}") from None
+    return keeper, joined(number, keeper.getsockname()[1])
+
+
+def is_runnable(pid: int) -> bool:
+    """Whether the system says that the process runs or waits for a CPU (neither sleeps nor is stopped)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"R"
+    except (OSError, IndexError):
+        return False
