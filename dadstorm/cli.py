@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from dadstorm import __version__
-from dadstorm.errors import DadstormError, UserError
+from dadstorm.errors import DadstormError, UserError, printable
 
 FORMATS = ("csv", "jsonl", "parquet", "console")
 
@@ -95,7 +95,7 @@ def guarded(action: Callable[[], int]) -> int:
             return action()
         except DadstormError as error:
             label = "error" if error.exit_code == 2 else "failed"
-            print(f"{label}: {error}", file=sys.stderr)
+            print(f"{label}: {printable(str(error))}", file=sys.stderr)
             return error.exit_code
         except BrokenPipeError:
             sys.stderr.close()

@@ -30,6 +30,8 @@ from dadstorm.errors import UserError
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _IMPORTER = os.path.dirname(os.path.abspath(importlib.__file__)) + os.sep
+FRAMES_MAX = 20
+"""What is shown of a traceback: a function that calls itself makes a thousand."""
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,}\b")
 
 _loaded: dict[str, tuple[str, int, int]] = {}
@@ -115,13 +117,17 @@ def is_ours(file: str) -> bool:
 
 
 def user_frames(error: BaseException) -> list[str]:
-    """The traceback without our own frames, outermost first: ``file:line in function: source``."""
+    """The traceback without our own frames, outermost first: ``file:line in function: source``; of a long one the two
+    ends."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [
         f"{frame.filename}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
         for frame in frames
         if not is_ours(frame.filename)
     ]
+    if len(lines) > FRAMES_MAX:
+        half = FRAMES_MAX // 2
+        lines = [*lines[:half], f"… {len(lines) - 2 * half} more", *lines[-half:]]
     if isinstance(error, SyntaxError) and error.filename:
         lines.append(f"{error.filename}:{error.lineno}" + (f": {error.text.strip()}" if error.text else ""))
     return lines

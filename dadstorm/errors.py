@@ -11,6 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"}
+
+
+def printable(text: str) -> str:
+    """A text that holds somebody's data, as a terminal may be shown it: control characters as escapes."""
+    return text.translate(_CONTROLS)
+
 
 class DadstormError(Exception):
     """Base of every error that is meant for the user's eyes."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import zmq
 
 from dadstorm import __version__, logs
-from dadstorm.errors import DadstormError, UserError
+from dadstorm.errors import DadstormError, UserError, printable
 from dadstorm.topology.placement import PCS_PORT
 from dadstorm.wire import control
 from dadstorm.wire.address import is_loopback, joined, numeric
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serve(options)
         return 0
     except DadstormError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130

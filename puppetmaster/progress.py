@@ -11,6 +11,7 @@ import sys
 import time
 
 from dadstorm.core.line import END
+from dadstorm.errors import printable
 from dadstorm.plan import Plan
 from puppetmaster.deployment import Snapshot
 
@@ -78,23 +79,25 @@ class Progress:
         for operator in self._plan.operators:
             path = operator.params.get("path")
             if operator.kind == "sink" and path:
-                self._show_output(os.path.relpath(path), path, written.get(operator.name, 0))
+                show_output(os.path.relpath(path), path, written.get(operator.name, 0))
         sys.stderr.write(
             f"{self._plan.name}: {look.rows_read:,} tuples in {seconds:.2f} s ({look.rows_read / seconds:,.0f}/s), "
             f"{look.replicas} replicas, logs in {os.path.relpath(folder)}\n"
         )
         sys.stderr.flush()
 
-    def _show_output(self, name: str, path: str, rows: int) -> None:
-        print(f"{name}: {rows:,} rows")
-        if os.path.isfile(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                for line in itertools.islice(file, SHOWN_ROWS):
-                    text = line.rstrip("\n")
-                    print("  " + (text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"))
-            if rows > SHOWN_ROWS:
-                print(f"  … {rows - SHOWN_ROWS:,} more")
-        sys.stdout.flush()
+
+def show_output(name: str, path: str, rows: int) -> None:
+    """How an output begins."""
+    print(f"{name}: {rows:,} rows")
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            for line in itertools.islice(file, SHOWN_ROWS):
+                text = printable(line[: SHOWN_WIDTH + 1].rstrip("\n"))
+                print("  " + (text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"))
+        if rows > SHOWN_ROWS:
+            print(f"  … {rows - SHOWN_ROWS:,} more")
+    sys.stdout.flush()
 
 
 def _columns() -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dadstorm.topology.document import FILE_BYTES_MAX, nearest_file
+from dadstorm.topology.document import FILE_BYTES_MAX, file_bytes, nearest_file
 from dadstorm.topology.report import Place, Report
 from dadstorm.topology.shapes import TOPOLOGY
 
@@ -51,8 +51,7 @@ class Line:
 def is_legacy(path: str) -> bool:
     """Whether a file is in the original language, whatever it is called. A topology in YAML never is."""
     try:
-        with open(path, "rb") as file:
-            text = _decoded(file.read(FILE_BYTES_MAX))
+        text = _decoded(file_bytes(path)[:FILE_BYTES_MAX])
     except OSError:
         return False
     lines = [line for line in _LINE_END.split(text) if line.strip()]
@@ -74,8 +73,7 @@ def _is_utf16(raw: bytes) -> bool:
 def lines_of(path: str, report: Report) -> list[Line]:
     """The lines of an old file that say something; [] after a mistake that leaves nothing to go on with."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
+        raw = file_bytes(path)
     except FileNotFoundError:
         report.mistake(None, f"{path}: no such file{nearest_file(path)}")
         return []

@@ -7,6 +7,7 @@ the names, sources, who reads whom, the operators from producers to consumers, s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 
 from dadstorm.errors import UserError
@@ -158,9 +159,29 @@ def _with_ends(ctx: Context, top: shapes.Section, drafts: list[Draft], form: str
 
 
 def _check_overwriting(ctx: Context, drafts: list[Draft]) -> None:
-    """No sink writes what a source reads."""
-    inputs = {path: draft for draft in drafts for path in draft.params.get("paths", ())}
+    """No sink writes what somebody reads, or where another sink does, by whatever name."""
+    read = {_identity(ctx.report.file): "is this topology"}
+    read |= {_identity(path): f"{draft.what} reads" for draft in drafts for path in draft.params.get("paths", ())}
+    written: dict[str, Draft] = {}
     for draft in drafts:
         path = draft.params.get("path") if draft.kind == "sink" else None
-        if path in inputs:
-            ctx.report.mistake(draft.place, f"{draft.what} would overwrite {path}, which {inputs[path].what} reads")
+        if path is None:
+            continue
+        if (who := read.get(_identity(path))) is not None:
+            ctx.report.mistake(draft.place, f"{draft.what} would overwrite {path}, which {who}")
+        other = written.setdefault(os.path.realpath(path), draft)
+        if other.params["path"] != path:  # The same path twice was found when it was claimed.
+            ctx.report.mistake(draft.place, f"{draft.what}: {path} is what {other.what} writes; expected another")
+    for path, draft in written.items():
+        parents = (path[: match.start()] for match in re.finditer(os.sep, path))
+        for outer in (written[parent] for parent in parents if parent in written):
+            ctx.report.mistake(draft.place, f"{draft.what}: {path} is in what {outer.what} writes; expected another")
+
+
+def _identity(path: str) -> object:
+    """The same for all names of a file, links included."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return status.st_dev, status.st_ino

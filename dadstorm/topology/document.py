@@ -9,8 +9,10 @@ Whatever the bytes are, the outcome is a tree or mistakes with their place, in b
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from dataclasses import dataclass
 
 import yaml
@@ -97,11 +99,19 @@ def read(path: str, report: Report, text: str | None = None) -> Mapping | None:
     return None
 
 
+def file_bytes(path: str) -> bytes:
+    """What is in a file, up to one byte more than there may be. OSError also for a pipe, which might never say
+    anything, and could not be read twice."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe; expected a file")
+        return file.read(FILE_BYTES_MAX + 1)
+
+
 def _content(path: str, report: Report) -> str | None:
     top = Place(1, 1)
     try:
-        with open(path, "rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
+        raw = file_bytes(path)
     except FileNotFoundError:
         report.mistake(None, f"{path}: no such file{nearest_file(path)}")
         return None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dadstorm.custom import Declaration, Field, batch_operator, declaration, keyed_operator, load, misfits, operator
+from dadstorm.custom_load import FRAMES_MAX, user_frames
 from dadstorm.errors import UserError
 
 
@@ -185,3 +186,14 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     (found,) = misfits(obj, mode, inputs, with_id, args)  # type: ignore[arg-type]
     assert message.replace("object", "") in found.replace("'object'", "").replace("object", "")
+
+
+def test_of_a_long_traceback_the_ends_are_shown() -> None:
+    def again() -> None:
+        again()
+
+    with pytest.raises(RecursionError) as caught:
+        again()
+    frames = user_frames(caught.value)
+    assert len(frames) == FRAMES_MAX + 1
+    assert frames[FRAMES_MAX // 2].startswith("… ")

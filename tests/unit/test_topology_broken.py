@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadstorm import topology
+from dadstorm import loading, topology
 from dadstorm.errors import Mistake, UserError
 
 BROKEN = Path(__file__).parents[1] / "broken"
@@ -121,6 +122,50 @@ def test_a_sink_does_not_overwrite_what_a_source_reads(tmp_path: Path) -> None:
     assert mistakes_in(write(tmp_path, text), out=str(tmp_path / "out")) == [
         f'3:3: sink "x" would overwrite {tmp_path}/data.csv, which source "t" reads'
     ]
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_nor_does_it_by_another_name(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    (tmp_path / "data.csv").write_text("x\n")
+    (tmp_path / "out").mkdir()
+    link(tmp_path / "data.csv", tmp_path / "out" / "x.csv")
+    text = "sources: {t: {text: data.csv}}\nsinks:\n  x: {input: t, csv: }\n"
+    assert mistakes_in(write(tmp_path, text), out=str(tmp_path / "out")) == [
+        f'3:3: sink "x" would overwrite {tmp_path}/out/x.csv, which source "t" reads'
+    ]
+
+
+def test_a_sink_does_not_overwrite_its_topology(tmp_path: Path) -> None:
+    text = "sources: {t: {generate: {n: counter}, count: 1}}\nsinks:\n  x: {input: t, csv: ../t.yaml}\n"
+    path = write(tmp_path, text)
+    assert mistakes_in(path, out=str(tmp_path / "out")) == [
+        f'3:3: sink "x" would overwrite {path}, which is this topology'
+    ]
+
+
+def test_sinks_do_not_write_into_each_other(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "real").mkdir(parents=True)
+    (out / "link").symlink_to("real")
+    text = """\
+sources: {t: {generate: {n: counter}, count: 1}}
+sinks:
+  a: {input: t, parquet: folder}
+  b: {input: t, csv: folder/b.csv}
+  c: {input: t, csv: real/c.csv}
+  d: {input: t, csv: link/c.csv}
+"""
+    assert mistakes_in(write(tmp_path, text), out=str(out)) == [
+        f'4:3: sink "b": {out}/folder/b.csv is in what sink "a" writes; expected another',
+        f'6:3: sink "d": {out}/link/c.csv is what sink "c" writes; expected another',
+    ]
+
+
+def test_a_topology_is_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert mistakes_in(tmp_path / "pipe") == [f"{tmp_path}/pipe: cannot be read: it is a pipe; expected a file"]
+    with pytest.raises(UserError, match="it is a pipe"):
+        loading.load(str(tmp_path / "pipe"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
