@@ -20,10 +20,18 @@ BEAT_EVERY_S = 0.25
 class Heart:
     """Beats from when it is made until it is stopped."""
 
-    def __init__(self, make_endpoint: Callable[[], Endpoint], message: Message, addresses: Iterable[str]) -> None:
+    def __init__(
+        self,
+        make_endpoint: Callable[[], Endpoint],
+        message: Message,
+        addresses: Iterable[str],
+        barred: frozenset[str] = frozenset(),
+    ) -> None:
         self._make_endpoint = make_endpoint
         self._message = message
         self._addresses = sorted(set(addresses))
+        self.barred = barred
+        """Where not to beat: the network is to look cut."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heart", daemon=True)
         self._thread.start()
@@ -33,6 +41,7 @@ class Heart:
         endpoint = self._make_endpoint()
         try:
             while True:
+                endpoint.barred = self.barred
                 for address in self._addresses:
                     endpoint.send(address, self._message)
                 if self._stop.wait(BEAT_EVERY_S):

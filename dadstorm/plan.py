@@ -121,6 +121,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How many peers hold copies of each slice; 0: all of them."""
     script: tuple[ScriptLine, ...] = ()
     """Commands that the topology brings along."""
+    hosts: dict[str, str] = {}
+    """What the topology calls its hosts: per name, HOST:PORT of its PCS."""
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -37,6 +35,7 @@ from dadstorm.core.slice import Deliver, Emitted, Tell
 from dadstorm.emitted import EmittedLines
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.heart import Heart
+from dadstorm.late import Late
 from dadstorm.operators import make_kernel
 from dadstorm.pace import Pace
 from dadstorm.plan import Plan
@@ -47,6 +46,7 @@ from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
+from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
 
@@ -109,6 +109,7 @@ class ReplicaProcess:
         self._heart: Heart | None = None
         self._endpoint = Endpoint(assignment.token, keys=keys)
         self._endpoint.limit(assignment.pcs, assignment.pcs_bytes_max)
+        self._address_bound = ""
         self._machine: ReplicaMachine | None = None
         self._readers: dict[int, Reader] = {}
         self._sinks: dict[int, Sink] = {}
@@ -126,8 +127,8 @@ class ReplicaProcess:
         self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
         self._next_tick = 0.0
-        self._held: deque[tuple[float, Received]] = deque()
-        self._chance = random.Random(assignment.shake.seed * 1_000_003 + hash_peer(assignment.me))
+        seed = assignment.shake.seed * 1_000_003 + hash_peer(assignment.me)
+        self._late: Late[Received] = Late(assignment.shake.delay_ms, seed)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class ReplicaProcess:
         me, master = self._assignment.me, self._assignment.master
         linger_ms = 0
         try:
-            address = self._endpoint.bind(self._assignment.bind)
+            address = self._address_bound = self._endpoint.bind(self._assignment.bind)
             hello = control.Hello(me.operator, me.replica, os.getpid(), address, self._assignment.incarnation)
             self._endpoint.send(master, hello)
             if self._plan.logging == "full":
@@ -185,6 +186,8 @@ class ReplicaProcess:
             self._directory = assignment.resume.directory
             self._draining = assignment.resume.draining
             self._pace.set_interval(assignment.resume.interval_ms)
+            self._late.slow(assignment.resume.slow_ms)
+            self._cut(assignment.resume.cuts)
             self._do(self._machine.begin(assignment.resume.living))
             if assignment.resume.started:
                 self._start()
@@ -203,7 +206,7 @@ class ReplicaProcess:
         received, woke = self._endpoint.receive(self._patience_ms(machine))
         if lifeline in woke:
             raise LifelineClosed
-        for item in self._shaken(received):
+        for item in self._late.pass_on(received, (isinstance(item.message, PEERS) for item in received), now_ms()):
             self._on_message(machine, item)
         if self._started and machine.resumed:
             self._work(machine)
@@ -232,11 +235,12 @@ class ReplicaProcess:
         operator, replica = assignment.me
         ring = [address for number, address in enumerate(self._directory[operator]) if number != replica]
         beat = Beat(operator, replica, assignment.incarnation)
-        return Heart(lambda: Endpoint(assignment.token, keys=self._keys), beat, [assignment.pcs, *ring])
+        addresses = [assignment.pcs, *ring]
+        return Heart(lambda: Endpoint(assignment.token, keys=self._keys), beat, addresses, self._endpoint.barred)
 
     def _patience_ms(self, machine: ReplicaMachine) -> float:
         """How long to wait for messages: not at all while there is work."""
-        if self._held:
+        if self._late:
             return POLL_SOURCE_MS
         if not self._started:
             return IDLE_MS
@@ -252,20 +256,6 @@ class ReplicaProcess:
         return patience
 
     _source_patience_ms = 0.0
-
-    def _shaken(self, received: list[Received]) -> Iterable[Received]:
-        """Messages as they came, or, when the run is to be shaken, each held back by a random time, order kept."""
-        delay_ms = self._assignment.shake.delay_ms
-        if not delay_ms:
-            return received
-        now = now_ms()
-        for item in received:
-            release = now + self._chance.random() * delay_ms
-            self._held.append((max(release, self._held[-1][0]) if self._held else release, item))
-        due = []
-        while self._held and self._held[0][0] <= now:
-            due.append(self._held.popleft()[1])
-        return due
 
     def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
         message = received.message
@@ -285,6 +275,11 @@ class ReplicaProcess:
         elif isinstance(message, control.Freeze):
             if message.incarnation == self._assignment.incarnation:
                 self._pace.frozen = message.frozen
+        elif isinstance(message, control.Slow):
+            if Peer(message.operator, message.replica) == self._assignment.me and message.ms >= 0:
+                self._late.slow(message.ms)
+        elif isinstance(message, control.Partition):
+            self._cut(message.cuts)
         elif isinstance(message, control.Look):
             self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):
@@ -293,6 +288,12 @@ class ReplicaProcess:
             self._stopping = True
         else:
             self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
+
+    def _cut(self, cuts: Cuts) -> None:
+        """From now on the network looks cut like this."""
+        self._endpoint.barred = barred(cuts, [self._address_bound])
+        if self._heart is not None:
+            self._heart.barred = self._endpoint.barred
 
     def _on_directory(self, machine: ReplicaMachine, message: control.Directory) -> None:
         problem = directory_problem(message, [len(operator.replicas) for operator in self._plan.operators])

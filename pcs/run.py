@@ -26,6 +26,7 @@ from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Rubbish, decode_table
+from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from pcs.child import Child, is_runnable, reserve
 from pcs.status import describe
@@ -55,6 +56,8 @@ class Home:
     serial: Callable[[], int]
     address: str
     """Where the PCS listens for its replicas."""
+    public_address: str
+    """Where it listens for the PCSs of other hosts."""
     folder: str
     sockets: str
     keys: str | None
@@ -88,6 +91,10 @@ class Run:
         self._started: set[int] = set()
         """Operators that process what they get."""
         self._intervals: dict[int, int] = {}
+        self._slow: dict[Peer, int] = {}
+        self._cuts: Cuts = ()
+        self._barred: frozenset[str] = frozenset()
+        """Where nothing of this run may be sent to: the network is to look cut."""
         self._draining = False
 
     # -- what a run is asked -------------------------------------------------------------------------------------
@@ -112,6 +119,11 @@ class Run:
             self._started.update(message.operators or range(len(self._plan.operators)))
         elif isinstance(message, control.Interval):
             self._intervals[message.operator] = max(0, message.ms)
+        elif isinstance(message, control.Slow):
+            self._slow[Peer(message.operator, message.replica)] = max(0, message.ms)
+        elif isinstance(message, control.Partition):
+            self._cuts = message.cuts
+            self._barred = barred(message.cuts, [self._home.address, self._home.public_address])
         elif isinstance(message, control.Crash):
             self._crash(Peer(message.operator, message.replica))
         elif isinstance(message, control.Drain):
@@ -126,7 +138,8 @@ class Run:
         self._home.endpoint.reply(self.owner, message, token=self.request.run)
 
     def _send(self, address: str, message: control.Message, content: Content = None) -> None:
-        self._home.endpoint.send(address, message, content, token=self.request.run)
+        if address not in self._barred:
+            self._home.endpoint.send(address, message, content, token=self.request.run)
 
     def _on_directory(self, message: control.Directory) -> None:
         problem = directory_problem(message, [len(operator.replicas) for operator in self._plan.operators])
@@ -350,11 +363,12 @@ class Run:
         }
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
-        self._fork(peer, child, self._resume(peer.operator, living))
+        self._fork(peer, child, self._resume(peer, living))
 
-    def _resume(self, operator: int, living: dict[int, int]) -> control.Resume:
-        started, interval = operator in self._started, self._intervals.get(operator, 0)
-        return control.Resume(living, self._directory, started, self._draining, interval)
+    def _resume(self, peer: Peer, living: dict[int, int]) -> control.Resume:
+        started, interval = peer.operator in self._started, self._intervals.get(peer.operator, 0)
+        slow = self._slow.get(peer, 0)
+        return control.Resume(living, self._directory, started, self._draining, interval, slow, self._cuts)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

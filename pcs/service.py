@@ -156,8 +156,22 @@ class Service:
         elif isinstance(message, control.Shutdown):
             run.owner = received.reply_to
             self._close(run)
+        elif isinstance(message, control.Perish):
+            self._perish(run)
         else:
             run.on_message(received)
+
+    def _perish(self, run: Run) -> None:
+        """Die at once with all replicas, as by the loss of the host. A private PCS is no host of its own, and others'
+        runs are not part of anybody's experiment."""
+        if self._settings.policy is None:
+            self._endpoint.drop("a private PCS does not perish")
+        elif len(self._runs) > 1:
+            run.tell_owner(control.Spared(run.request.host, f"it serves {len(self._runs) - 1} other runs"))
+        else:
+            log.warning("killed, as an experiment", run=run.name)
+            run.close()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _open(self, request: control.Open, reply_to: bytes) -> None:
         """Tell all that is wrong; if nothing is, the run exists."""
@@ -224,6 +238,7 @@ class Service:
             kill=self._line.send,
             serial=self._serial.__next__,
             address=self.address,
+            public_address=self._public_address,
             folder=folder,
             sockets=sockets,
             keys=None if settings.keys is None else settings.keys.folder,

@@ -14,7 +14,9 @@ from dadstorm.errors import UserError
 from dadstorm.legacy.commands import Known, commands
 from dadstorm.legacy.reading import Line
 from dadstorm.plan import Plan
+from dadstorm.topology.placement import LOCAL
 from dadstorm.topology.report import Report, listed, nearest
+from puppetmaster import sides
 
 
 class WrongCommand(Exception):
@@ -59,6 +61,35 @@ class Unfreeze:
 
 
 @dataclass(frozen=True, slots=True)
+class Slow:
+    """What others send to a replica is taken up so late; 0: no more."""
+
+    operator: str
+    replica: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nothing passes any more between two sides (see ``sides``)."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """End all partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The PCS of a host and all replicas there die at once."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     ms: int
 
@@ -78,7 +109,22 @@ class Exit:
     """End everything at once."""
 
 
-Command = Start | Interval | Status | Crash | Freeze | Unfreeze | Wait | Stop | Help | Exit
+Command = (
+    Start
+    | Interval
+    | Status
+    | Crash
+    | Freeze
+    | Unfreeze
+    | Slow
+    | Partition
+    | Heal
+    | Kill
+    | Wait
+    | Stop
+    | Help
+    | Exit
+)
 
 TEXTS = {
     "Start": ("Start [OPERATOR]", "let an operator begin to process; without a name, all"),
@@ -87,6 +133,10 @@ TEXTS = {
     "Crash": ("Crash OPERATOR REPLICA", "kill a replica at once, as kill -9 does; it is brought back"),
     "Freeze": ("Freeze OPERATOR REPLICA", "a replica goes on receiving and stops to process"),
     "Unfreeze": ("Unfreeze OPERATOR REPLICA", "it works off what is pending"),
+    "Slow": ("Slow OPERATOR REPLICA MS", "messages to a replica are taken up so late; 0 ends it"),
+    "Partition": ("Partition A B", "nothing passes between A and B: hosts, operators, or replicas as OPERATOR/0"),
+    "Heal": ("Heal", "end all partitions"),
+    "Kill": ("Kill HOST", "the PCS of a host and all replicas there die at once, as if the host was lost"),
     "Wait": ("Wait MS", "let so much time pass before the next command"),
     "Stop": ("Stop", "drain: sources end, what is under way comes out, the run finishes"),
     "Help": ("Help [COMMAND]", "this"),
@@ -109,8 +159,10 @@ def parse(line: str, plan: Plan) -> Command | None:
     name = next((name for name in TEXTS if name.lower() == words[0].lower()), None)
     if name is None:
         raise WrongCommand(f'unknown command "{words[0]}"; expected {listed(TEXTS)}{nearest(words[0], TEXTS)}')
-    if name in ("Stop", "Help", "Exit"):
+    if name in ("Stop", "Help", "Exit", "Heal"):
         return _own(name, words[1:])
+    if name in ("Slow", "Partition", "Kill"):
+        return _experiment(name, words[1:], plan)
     return _data(_normal(line, plan).split())
 
 
@@ -130,7 +182,44 @@ def _own(name: str, arguments: list[str]) -> Command:
         return Help(about)
     if arguments:
         raise WrongCommand(f'{name}: found "{" ".join(arguments)}"; expected {TEXTS[name][0]}')
-    return Help() if name == "Help" else Stop() if name == "Stop" else Exit()
+    plain: dict[str, Command] = {"Help": Help(), "Stop": Stop(), "Heal": Heal(), "Exit": Exit()}
+    return plain[name]
+
+
+def _experiment(name: str, arguments: list[str], plan: Plan) -> Command:
+    """Commands about hosts and networks."""
+    given = arguments[:-1] if name == "Slow" and arguments[-1:] == ["ms"] else arguments
+    if name == "Slow" and len(given) == 2 and "://" in given[0]:
+        given = [*_normal(f"Freeze {given[0]}", plan).split()[1:], given[1]]
+    if len(given) != {"Slow": 3, "Partition": 2, "Kill": 1}[name]:
+        found = f'found "{" ".join(arguments)}"' if arguments else "found nothing"
+        raise WrongCommand(f"{name}: {found}; expected {TEXTS[name][0]}")
+    try:
+        if name == "Slow":
+            replica = _data(_normal(f"Freeze {given[0]} {given[1]}", plan).split())
+            interval = _data(_normal(f"Interval {given[0]} {given[2]}", plan).split())
+            assert isinstance(replica, Freeze) and isinstance(interval, Interval)
+            return Slow(replica.operator, replica.replica, interval.ms)
+        if name == "Partition":
+            left, right = (sides.side(plan, one) for one in given)
+            _check_sides(plan, left, right)
+            return Partition(left, right)
+        host = sides.host(plan, given[0])
+    except sides.Unknown as unknown:
+        raise WrongCommand(f"{name}: {unknown}") from None
+    except WrongCommand as wrong:
+        raise WrongCommand(f"{name}: {str(wrong).partition(': ')[2]}") from None
+    if host == LOCAL:
+        cure = "Crash kills its replicas one by one"
+        raise WrongCommand(f"Kill: the PCS of {LOCAL} is part of the PuppetMaster, and would take it along; {cure}")
+    return Kill(host)
+
+
+def _check_sides(plan: Plan, left: str, right: str) -> None:
+    """A cut must have somebody on each side that is not the only one on the other."""
+    one, other = sides.resolved(plan, left), sides.resolved(plan, right)
+    if one == other and len(one.peers) == 1:
+        raise WrongCommand(f"Partition: {left} and {right} are the same replica; expected two sides")
 
 
 def _normal(line: str, plan: Plan) -> str:
@@ -186,11 +275,15 @@ def completions(before: str, plan: Plan) -> Iterator[str]:
     name = next((one for one in TEXTS if one.lower() == words[0].lower()), None)
     if name == "Help" and len(words) == 1:
         yield from (one for one in TEXTS if one.lower().startswith(lower))
-    elif name in ("Start", "Interval", "Status", *_ON_A_REPLICA) and len(words) == 1:
+    elif name in ("Start", "Interval", "Status", "Slow", *_ON_A_REPLICA) and len(words) == 1:
         yield from (one.name for one in plan.operators if one.name.lower().startswith(lower))
-    elif name in _ON_A_REPLICA and len(words) == 2:
+    elif name in ("Slow", *_ON_A_REPLICA) and len(words) == 2:
         operator = next((one for one in plan.operators if one.name.lower() == words[1].lower()), None)
         numbers = range(len(operator.replicas) if operator else 0)
         yield from (str(number) for number in numbers if str(number).startswith(word))
+    elif name == "Kill" and len(words) == 1:
+        yield from (one for one in sides.hosts(plan) if one != LOCAL and one.lower().startswith(lower))
+    elif name == "Partition" and len(words) <= 2:
+        yield from (one for one in sides.every(plan) if one.lower().startswith(lower))
     elif name == "Status" and "--json" not in words and "--json".startswith(lower):
         yield "--json"

@@ -22,6 +22,7 @@ from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import Endpoint, is_address
 from puppetmaster.hosts import Hosts
+from puppetmaster.partitions import Partitions
 from puppetmaster.rates import Rates
 
 SPAWN_PATIENCE_S = 30.0
@@ -84,14 +85,15 @@ class Deployment:
     _intervals: dict[int, int] = field(default_factory=dict)
     _looks: int = 0
     _draining: bool = False
+    _slow: dict[Peer, int] = field(default_factory=dict)
+    _partitions: Partitions | None = None
     _directory: control.Directory | None = None
 
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
         for peer in self._start_order():
             self.replicas[peer] = Replica()
-            host = self.plan.operators[peer.operator].replicas[peer.replica].host
-            self.endpoint.send(self.hosts.address_of(host), control.Spawn(*peer))
+            self.endpoint.send(self.hosts.address_of(self.host_of(peer)), control.Spawn(*peer))
         deadline = time.monotonic() + SPAWN_PATIENCE_S
         while any(replica.address is None for replica in self.replicas.values()):
             if time.monotonic() > deadline:
@@ -116,6 +118,10 @@ class Deployment:
                 self.endpoint.send(address, control.Start((peer.operator,)))
             if peer.operator in self._intervals:
                 self.endpoint.send(address, control.Interval(peer.operator, self._intervals[peer.operator]))
+            if peer in self._slow:
+                self.endpoint.send(address, control.Slow(*peer, self._slow[peer]))
+            if self.partitions.between:
+                self.tell_cuts()
             if self._draining:
                 self.endpoint.send(address, control.Drain())
 
@@ -156,8 +162,38 @@ class Deployment:
 
     def crash(self, peer: Peer) -> None:
         """Have a replica killed by its PCS."""
-        host = self.plan.operators[peer.operator].replicas[peer.replica].host
-        self.endpoint.send(self.hosts.address_of(host), control.Crash(*peer))
+        self.endpoint.send(self.hosts.address_of(self.host_of(peer)), control.Crash(*peer))
+
+    def host_of(self, peer: Peer) -> str:
+        """Where a replica is, as the plan names hosts."""
+        return self.plan.operators[peer.operator].replicas[peer.replica].host
+
+    def slow(self, peer: Peer, ms: int) -> None:
+        """Have what others send to a replica taken up so late."""
+        self._slow[peer] = ms
+        message = control.Slow(*peer, ms)
+        self.hosts.tell(message)
+        address = self.replicas[peer].address
+        if address is not None:
+            self.endpoint.send(address, message)
+
+    @property
+    def partitions(self) -> Partitions:
+        if self._partitions is None:
+            self._partitions = Partitions(self.plan)
+        return self._partitions
+
+    def tell_cuts(self) -> None:
+        """Tell everybody which partitions there are."""
+        addresses = {peer: replica.address for peer, replica in self.replicas.items() if replica.address is not None}
+        hosts = {peer: self.host_of(peer) for peer in self.replicas}
+        message = control.Partition(self.partitions.cuts(addresses, hosts, self.hosts.addresses_of))
+        self.hosts.tell(message)
+        self.tell_all(message)
+
+    def kill_host(self, host: str) -> None:
+        """Have a PCS and all its replicas killed."""
+        self.endpoint.send(self.hosts.address_of(host), control.Perish())
 
     def ask(self) -> int:
         """Ask every replica how it is: their ``Stats`` will carry this number."""
@@ -207,6 +243,9 @@ class Deployment:
             for line in message.text.split("\n"):
                 self.observe(line)
             return
+        if isinstance(message, control.Spared):
+            self.observe(f"spared {message.host}: {message.reason}")
+            return
         if self.hosts.on_message(message):
             return
         if not isinstance(
@@ -249,8 +288,7 @@ class Deployment:
         elif isinstance(message, control.Spawned):
             replica.pid, replica.alive = message.pid, True
         elif isinstance(message, control.Refused):
-            host = self.plan.operators[peer.operator].replicas[peer.replica].host
-            raise UserError(f"the PCS {host} refused {self.name(peer)}: {message.reason}")
+            raise UserError(f"the PCS {self.host_of(peer)} refused {self.name(peer)}: {message.reason}")
         elif isinstance(message, control.Failed):
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             self.observe(f"failed {self.script_name(peer)}: {message.text}")

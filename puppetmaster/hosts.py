@@ -146,6 +146,10 @@ class Hosts:
     def address_of(self, host: str) -> str:
         return self.hosts[host].address
 
+    def addresses_of(self, host: str) -> tuple[str, ...]:
+        """Where a PCS listens, for whoever does."""
+        return tuple(dict.fromkeys((self.hosts[host].address, self._public(host))))
+
     def tell(self, message: control.Message) -> None:
         """Tell every PCS."""
         for host in self.hosts.values():

@@ -127,10 +127,10 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
     try:
         with interrupts.at_once():
             plan = load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
+            plan = place(plan, options.pcs)
             script = script_of(plan, options.script)
             if script is not None and unattended:
                 check_ends(script, plan)
-            plan = place(plan, options.pcs)
             check_ports(plan, keys)
             pcs.wait_ready()
         folder = make_folder(options.runs, plan.name)
@@ -169,7 +169,7 @@ def opened_session(
 
     def observe(event: str) -> None:
         events.add(event)
-        if event.startswith(("died ", "recovered ")):
+        if event.startswith(("died ", "recovered ", "spared ")):
             note(event)
 
     options = ready.options

@@ -1,8 +1,8 @@
 """Scripts: commands in a file (``--script``) or in the topology's own ``script:`` list, checked before anything runs.
 
-A script that could never end is a mistake too: an operator that nobody starts, or a replica that stays frozen, holds
-the stream for ever. One that ends with ``Exit`` ends whatever is left. (At a console all of this is fine: the user goes
-on from there.)
+A script that could never end is a mistake too: an operator that nobody starts, a replica that stays frozen or a network
+that stays cut holds the stream for ever. One that ends with ``Exit`` ends whatever is left. (At a console all of this
+is fine: the user goes on from there.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from dadstorm import legacy
 from dadstorm.errors import Mistake, UserError
 from dadstorm.plan import Operator, Plan, ScriptLine
-from puppetmaster.commands import Command, Crash, Exit, Freeze, Start, Unfreeze, WrongCommand, parse
+from puppetmaster.commands import (
+    Command,
+    Crash,
+    Exit,
+    Freeze,
+    Heal,
+    Partition,
+    Start,
+    Unfreeze,
+    WrongCommand,
+    parse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ def check_ends(script: Script, plan: Plan) -> None:
     own = own_starts(commands)
     started: set[str] = set()
     frozen: dict[tuple[str, int], Step] = {}
+    cut: list[Step] = []
     for step in script.steps:
         command = step.command
         if isinstance(command, Start):
@@ -74,6 +86,10 @@ def check_ends(script: Script, plan: Plan) -> None:
             frozen[command.operator, command.replica] = step
         elif isinstance(command, Unfreeze | Crash):
             frozen.pop((command.operator, command.replica), None)
+        elif isinstance(command, Partition):
+            cut.append(step)
+        elif isinstance(command, Heal):
+            cut.clear()
     where = script.steps[-1] if script.steps else None
     mistakes = [
         Mistake(
@@ -93,6 +109,10 @@ def check_ends(script: Script, plan: Plan) -> None:
             step.line,
         )
         for (name, replica), step in frozen.items()
+    ]
+    mistakes += [
+        Mistake("this partition stays, so the run would never end; add Heal, or end with Exit", step.file, step.line)
+        for step in cut
     ]
     if mistakes:
         raise UserError(*mistakes)

@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 
 from dadstorm.core.messages import Peer
 from dadstorm.wire.control import Stats
-from puppetmaster import status
+from puppetmaster import sides, status
 from puppetmaster.commands import (
     Command,
     Crash,
     Exit,
     Freeze,
+    Heal,
     Help,
     Interval,
+    Kill,
+    Partition,
+    Slow,
     Start,
     Status,
     Stop,
@@ -112,7 +116,8 @@ class Session:
             for peer, incarnation in sorted(self._frozen.items())
             if self.deployment.replicas[peer].incarnation == incarnation
         ]
-        return waiting + frozen
+        cut = [f"{left} and {right} are cut off from each other" for left, right in self.deployment.partitions.between]
+        return waiting + frozen + cut
 
     def _is_started(self, index: int) -> bool:
         return self.deployment.is_started(index)
@@ -136,6 +141,16 @@ class Session:
             self._asked.append(_Asked(command, number, time.monotonic() + ANSWER_PATIENCE_S))
         elif isinstance(command, Crash | Freeze | Unfreeze):
             self._on_replica(command, Peer(self.deployment.plan.index(command.operator), command.replica))
+        elif isinstance(command, Slow):
+            self.deployment.slow(Peer(self.deployment.plan.index(command.operator), command.replica), command.ms)
+        elif isinstance(command, Partition):
+            self.deployment.partitions.between.append((command.left, command.right))
+            self.deployment.tell_cuts()
+        elif isinstance(command, Heal):
+            self.deployment.partitions.between.clear()
+            self.deployment.tell_cuts()
+        elif isinstance(command, Kill):
+            self.deployment.kill_host(sides.hosts(self.deployment.plan)[command.host])
         elif isinstance(command, Wait):
             self._resume_at = time.monotonic() + command.ms / 1000
         elif isinstance(command, Stop):

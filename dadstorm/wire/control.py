@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from dadstorm.core import messages
+from dadstorm.wire.cuts import Cuts
 
 PUBLIC = bytes(16)
 """The token of those who have no run yet: with it a PCS that serves everybody takes ``Open``, and nothing else."""
@@ -108,6 +109,8 @@ class Resume(msgspec.Struct, frozen=True):
     started: bool
     draining: bool
     interval_ms: int = 0
+    slow_ms: int = 0
+    cuts: Cuts = ()
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
@@ -185,6 +188,32 @@ class Crash(msgspec.Struct, tag="crash", frozen=True):
 
     operator: int
     replica: int
+
+
+class Slow(msgspec.Struct, tag="slow", frozen=True):
+    """PuppetMaster → replica and PCS: take up so late what other replicas and PCSs say; 0: at once. It holds for those
+    who take the replica's place, too."""
+
+    operator: int
+    replica: int
+    ms: int
+
+
+class Partition(msgspec.Struct, tag="partition", frozen=True):
+    """PuppetMaster → replica and PCS: all the cuts there are now, in place of those before."""
+
+    cuts: Cuts = ()
+
+
+class Perish(msgspec.Struct, tag="perish", frozen=True):
+    """PuppetMaster → PCS: kill all your replicas and yourself, as the loss of the host would."""
+
+
+class Spared(msgspec.Struct, tag="spared", frozen=True):
+    """PCS → PuppetMaster: I do not perish, and why."""
+
+    host: str
+    reason: str
 
 
 class Look(msgspec.Struct, tag="look", frozen=True):
@@ -278,6 +307,10 @@ Message = (
     | Interval
     | Freeze
     | Crash
+    | Slow
+    | Partition
+    | Perish
+    | Spared
     | Look
     | Drain
     | Stop

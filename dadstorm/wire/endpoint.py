@@ -84,6 +84,10 @@ class Endpoint:
             keys.guard(self._inbox)
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
         self._limits: dict[str, int] = {}
+        self.barred: frozenset[str] = frozenset()
+        """Where nothing may be sent to: the network is to look cut."""
+        self.withheld = 0
+        """How many messages were not sent because of that."""
         self._hears_answers = hears_answers
         self._poller.register(self._inbox, zmq.POLLIN)
         self._strangers = self._inbox.get_monitor_socket(_STRANGERS)
@@ -126,6 +130,9 @@ class Endpoint:
         return self._inbox.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def send(self, address: str, message: Message, content: Content = None, *, token: bytes | None = None) -> None:
+        if address in self.barred:
+            self.withheld += 1
+            return
         frames = encode(token or self._token, message, content)
         most = self._limits.get(address, MESSAGE_BYTES_MAX)
         if (size := max(len(frame) for frame in frames)) > most:

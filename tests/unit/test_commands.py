@@ -17,8 +17,12 @@ from puppetmaster.commands import (
     Crash,
     Exit,
     Freeze,
+    Heal,
     Help,
     Interval,
+    Kill,
+    Partition,
+    Slow,
     Start,
     Status,
     Stop,
@@ -47,6 +51,10 @@ OLD = load(str(ROOT / "configs" / "legacy" / "reach.config"))
         ("Crash reach.sink 0", Crash("reach.sink", 0)),
         ("Freeze people 1 % to see what happens", Freeze("people", 1)),
         ("unfreeze people 01", Unfreeze("people", 1)),
+        ("slow people 1 50 ms", Slow("people", 1, 50)),
+        ("PARTITION People Localhost", Partition("people", "localhost")),
+        ("Partition people/1, people/0", Partition("people/1", "people/0")),
+        ("heal", Heal()),
         ("Wait 0", Wait(0)),
         ("stop", Stop()),
         ("HELP crash", Help("Crash")),
@@ -68,7 +76,18 @@ def test_a_replica_may_be_named_by_its_address() -> None:
     "line, wrong, right",
     [
         ("Frezze people 1", 'unknown command "Frezze"', 'did you mean "Freeze"?'),
-        ("Kill people 1", 'unknown command "Kill"', "expected Start, Interval"),
+        ("Kill people 1", 'found "people 1"', "expected Kill HOST"),
+        ("Kill people", 'no host "people"', "the hosts are localhost"),
+        ("Kill localhost", "part of the PuppetMaster", "Crash kills its replicas"),
+        ("Slow people 1", 'found "people 1"', "expected Slow OPERATOR REPLICA MS"),
+        ("Slow people 7 100", "Slow: people has no replica 7", "the replicas 0 to 1"),
+        ("Slow people 1 soon", 'Slow: found "soon"', "milliseconds"),
+        ("Partition people", 'found "people"', "expected Partition A B"),
+        ("Partition people peeple", 'no operator or host "peeple"', 'did you mean "people"?'),
+        ("Partition people/7 reach", "people has no replica 7", "the replicas 0 to 1"),
+        ("Partition people/0 peeple/0", 'no operator "peeple"', "people"),
+        ("Partition people/1 people/1", "the same replica", "expected two sides"),
+        ("Heal all", 'found "all"', "expected Heal"),
         ("Please start all the operators now", 'unknown command "Please"', "expected Start"),
         ("Start peple", 'no operator "peple"', "people"),
         ("Crash people", 'found "people"', "expected Crash OPERATOR REPLICA"),
@@ -103,6 +122,7 @@ def test_no_line_does_anything_but_be_a_command_or_wrong(line: str) -> None:
 
 def test_a_command_in_script_syntax_is_itself() -> None:
     lines = ["Start", "Start people", "Interval people 0", "Status people --json", "Crash people 0", "Wait 7", "Stop"]
+    lines += ["Slow people 1 9", "Partition people/0 reach", "Heal"]
     for line in lines:
         command = parse(line, PLAN)
         assert command is not None and commands.text(command) == line
@@ -118,6 +138,10 @@ def test_help_names_every_command() -> None:
     [
         ("", list(commands.TEXTS)),
         ("st", ["Start", "Status", "Stop"]),
+        ("slow people ", ["0", "1"]),
+        ("Partition peo", ["people", "people/0", "people/1"]),
+        ("Partition people lo", ["localhost"]),
+        ("Kill ", []),
         ("Freeze pe", ["people"]),
         ("freeze people ", ["0", "1"]),
         ("Crash reach.sink ", ["0"]),
@@ -146,6 +170,31 @@ def test_all_wrong_lines_of_a_script_are_told_with_their_place(tmp_path: Path) -
     with pytest.raises(UserError) as found:
         script.load(PLAN, path)
     assert [(m.file, m.line) for m in found.value.mistakes] == [(path, 3), (path, 5)]
+
+
+def hosts(folder: Path) -> Plan:
+    (folder / "h.yaml").write_text(
+        "hosts: {left: 127.0.0.2, Right: '127.0.0.3:7000', spare: 127.0.0.4, both: 127.0.0.5}\n"
+        "sources: {n: {generate: {n: counter}, count: 3}}\n"
+        "operators: {a: {input: n, dup: , replicas: 2, on: [left, Right]}, both: {input: a, dup: , on: both}}\n"
+    )
+    return topology.load(str(folder / "h.yaml"))
+
+
+def test_a_host_is_named_as_in_the_topology_or_by_its_address(tmp_path: Path) -> None:
+    plan = hosts(tmp_path)
+    for line in ("Kill LEFT", "kill 127.0.0.2", "Kill 127.0.0.2:10000"):
+        assert parse(line, plan) == Kill("left")
+    assert parse("Kill 127.0.0.3:7000", plan) == Kill("Right")
+    assert parse("Partition left right", plan) == Partition("left", "Right")
+    assert parse("Partition 127.0.0.5 both/0", plan) == Partition("127.0.0.5:10000", "both/0")
+    assert list(completions("kill ", plan)) == ["left", "Right", "both"]
+    for line, told in (
+        ("Kill spare", 'no replica runs on the host "spare"'),
+        ("Partition both left", "is an operator and a host; write 127.0.0.5:10000"),
+    ):
+        with pytest.raises(WrongCommand, match=told):
+            parse(line, plan)
 
 
 def test_the_own_commands_of_the_puppetmaster_are_checked_too(tmp_path: Path) -> None:
@@ -190,6 +239,8 @@ def test_a_script_that_could_never_end_is_a_mistake(tmp_path: Path) -> None:
     assert ends(PLAN, tmp_path, "Start\nFreeze people 1\nCrash people 1\n") == []
     assert ends(PLAN, tmp_path, "Start\nFreeze people 1\nUnfreeze people 1\n") == []
     assert ends(PLAN, tmp_path, "Start tecnico\nFreeze people 1\nExit\n") == []
+    assert ends(PLAN, tmp_path, "Start\nPartition people reach\n") == ["this partition stays"]
+    assert ends(PLAN, tmp_path, "Start\nPartition people reach\nPartition people tecnico\nHeal\n") == []
 
 
 def test_sources_and_sinks_begin_with_their_neighbour_unless_they_have_a_start_of_their_own() -> None:
