@@ -28,6 +28,8 @@ examples:
   dadstorm run job.yaml --script experiment.txt        with commands: Start, Freeze, Crash, Wait …
   dadstorm run live.yaml --sink console                rows on the terminal as they come
   dadstorm run job.yaml --lib ~/my_functions           where CUSTOM functions are found
+  dadstorm run job.yaml --audit                        record digests, for dadstorm diff; what is done
+                                                       again after a crash must give the same
   dadstorm run job.yaml --shake-delay 50 --shake-batch 7
                                                        shake its timing: the output stays the same
 """
@@ -144,6 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--script", metavar="FILE", help="commands to run it with; operators then wait for their Start"
     )
+    run.add_argument(
+        "--audit", action="store_true", help="record digests and compare what is done again: is it deterministic?"
+    )
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
     _cluster_options(run)
     run.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
@@ -230,6 +235,7 @@ def _run(options: argparse.Namespace) -> int:
             pcs=tuple(options.pcs),
             keys=options.keys,
             listen=options.listen,
+            audit=options.audit,
         )
     )
 

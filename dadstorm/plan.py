@@ -123,6 +123,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Commands that the topology brings along."""
     hosts: dict[str, str] = {}
     """What the topology calls its hosts: per name, HOST:PORT of its PCS."""
+    audit: bool = False
+    """Record digests, and compare what is done again with what was done before."""
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

@@ -23,6 +23,8 @@ import structlog
 import zmq
 
 from dadstorm import custom_load, logs
+from dadstorm.audit import DigestFile
+from dadstorm.core.audit import Audited
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.line import END
@@ -122,6 +124,7 @@ class ReplicaProcess:
         self._started = False
         self._pace = Pace()
         self._reports = Reports(self._endpoint, assignment.master, assignment.me, assignment.incarnation)
+        self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
         self._draining = False
         self._stopping = False
         self._step_rows = STEP_ROWS_FIRST
@@ -424,6 +427,8 @@ class ReplicaProcess:
                     self._sinks[action.slice].write(action.rows)
             elif isinstance(action, Emitted):
                 self._reports.emitted(action.rows)
+            elif isinstance(action, Audited):
+                self._digests.write(action)
             elif isinstance(action, Open):
                 self._open(action)
             elif isinstance(action, Respawn):

@@ -42,6 +42,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             pcs=tuple(options.pcs),
             keys=options.keys,
             listen=options.listen,
+            audit=options.audit,
         )
     )
 
@@ -67,5 +68,6 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="run what is on this machine at this PCS instead; may be repeated: replicas are spread over them",
     )
+    parser.add_argument("--audit", action="store_true", help="record digests and compare what is done again")
     parser.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
     return parser

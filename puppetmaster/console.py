@@ -23,6 +23,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
+from dadstorm import audit
 from dadstorm.core.line import END
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
@@ -56,6 +57,8 @@ def console(options: Options) -> int:
                 _pipe(session, interrupts)
             session.deployment.end()
         progress.finish(finished_rows(session.deployment), session.deployment.look(), ready.folder)
+        if options.audit:
+            _note(audit.conclude(ready.folder, ready.plan))
         return 0
 
 

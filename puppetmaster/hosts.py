@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from dadstorm import __version__
+from dadstorm import __version__, audit
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Operator, Plan
 from dadstorm.topology.placement import LOCAL, PCS_PORT
@@ -65,9 +65,10 @@ class Hosts:
         self._folder = ""
         self.hosts = {name: self._host(name) for name in names(plan)}
         self._logs = {
-            (replica.host, f"{operator.name}.{number}.log")
+            (replica.host, f"{operator.name}.{number}{ending}")
             for operator in plan.operators
             for number, replica in enumerate(operator.replicas)
+            for ending in (".log", audit.DIGESTS)
         }
 
     def _host(self, name: str) -> Host:

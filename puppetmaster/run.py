@@ -21,7 +21,7 @@ from types import FrameType
 
 import structlog
 
-from dadstorm import logs
+from dadstorm import audit, logs
 from dadstorm.errors import DadstormError, RunFailed
 from dadstorm.loading import load
 from dadstorm.plan import Plan
@@ -67,6 +67,8 @@ class Options:
     """The folder of the cluster's keys."""
     listen: str | None = None
     """Where the PuppetMaster listens, if the topology has other hosts."""
+    audit: bool = False
+    """Record digests, and compare what is done again with what was done before."""
 
 
 class Interrupts:
@@ -128,12 +130,15 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
         with interrupts.at_once():
             plan = load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
             plan = place(plan, options.pcs)
+            if options.audit:
+                plan = audit.audited(plan)
             script = script_of(plan, options.script)
             if script is not None and unattended:
                 check_ends(script, plan)
             check_ports(plan, keys)
             pcs.wait_ready()
         folder = make_folder(options.runs, plan.name)
+        audit.note_run(folder, plan)
         logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
         for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
             print(f"warning: {warning}", file=sys.stderr)
@@ -155,6 +160,8 @@ def run(options: Options) -> int:
                 _watch(session, progress, interrupts)
                 session.deployment.end()
             progress.finish(finished_rows(session.deployment), session.deployment.look(), ready.folder)
+            if options.audit:
+                note(audit.conclude(ready.folder, ready.plan))
             return 0
         finally:
             progress.clear()

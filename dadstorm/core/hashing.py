@@ -37,13 +37,13 @@ _KEEP = np.array([(1 << (8 * count)) - 1 for count in range(9)], dtype=np.uint64
 """The mask that leaves the first ``count`` bytes of a little-endian word."""
 
 
-def hash_columns(columns: Sequence[pa.Array], seed: int) -> Hashes:
-    """One hash per row over the columns in their order."""
+def hash_columns(columns: Sequence[pa.Array], seed: int, exact: bool = False) -> Hashes:
+    """One hash per row over the columns in their order. ``exact``: -0.0 is not 0.0, for who tells outputs apart."""
     rows = len(columns[0])
     hashes = np.full(rows, _finish_int(seed), dtype=np.uint64)
     for column in columns:
         hashes *= _GOLDEN
-        hashes += _column(column)
+        hashes += _column(column, exact)
         _finish(hashes)
     return hashes
 
@@ -67,14 +67,14 @@ def slice_of(hashes: Hashes, slices: int) -> Ints:
     return scaled
 
 
-def _column(column: pa.Array) -> Hashes:
+def _column(column: pa.Array, exact: bool) -> Hashes:
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _dictionary(column)
+        return _dictionary(column, exact)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         words = _strings(column)
     elif pa.types.is_floating(kind):
-        words = _floats(column)
+        words = _floats(column, exact)
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_timestamp(kind):
         words = _integers(column)
     else:
@@ -85,12 +85,12 @@ def _column(column: pa.Array) -> Hashes:
     return words
 
 
-def _dictionary(column: pa.DictionaryArray) -> Hashes:
+def _dictionary(column: pa.DictionaryArray, exact: bool) -> Hashes:
     """Hash the distinct values, and hand them out by index; a null may be in the indices or in the dictionary."""
     if len(column.dictionary) == 0:
         return np.full(len(column), _NULL, dtype=np.uint64)
     indices = column.indices
-    hashes: Hashes = _column(column.dictionary)[pc.fill_null(indices, 0).to_numpy(zero_copy_only=False)]
+    hashes: Hashes = _column(column.dictionary, exact)[pc.fill_null(indices, 0).to_numpy(zero_copy_only=False)]
     if indices.null_count:
         hashes[indices.is_null().to_numpy(zero_copy_only=False)] = _NULL
     return hashes
@@ -107,13 +107,14 @@ def _integers(column: pa.Array) -> Hashes:
     return words
 
 
-def _floats(column: pa.Array) -> Hashes:
+def _floats(column: pa.Array, exact: bool) -> Hashes:
     if column.null_count:
         column = pc.fill_null(column, 0.0)
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     nans = np.isnan(values)
     values[nans] = 0.0
-    values += 0.0  # Turns -0.0 into 0.0.
+    if not exact:
+        values += 0.0  # Turns -0.0 into 0.0.
     words: Hashes = values.view(np.uint64)
     words[nans] = _NAN_BITS
     return words

@@ -44,6 +44,8 @@ class Tiles(msgspec.Struct, tag="tiles", frozen=True):
     hi: int
     slices: tuple[int, ...]
     counts: tuple[int, ...]
+    safe: int = 0
+    """With an audit: the producer slice's safe cut. What is below it will not come again."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

@@ -53,6 +53,7 @@ class Outlet:
         router: Router,
         retain: bool,
         cut: int = START,
+        repeat: bool = False,
     ) -> None:
         self._producer = producer
         self._producer_slice = producer_slice
@@ -61,6 +62,10 @@ class Outlet:
         self.port = port
         self._router = router
         self._retain = retain
+        self._repeat = repeat
+        """With an audit: consumers also get what they have from an earlier incarnation, to compare it."""
+        self.repeats_from = START
+        """With an audit: the slice's safe cut. No incarnation will emit anything below it."""
         self._kept: deque[Emission] = deque()
         self._homes: list[int | None] = [None] * router.slices
         self._incarnations = [-1] * router.slices
@@ -93,7 +98,7 @@ class Outlet:
         self._done = hi
         if self._retain or None in self._homes:
             self._kept.append(emission)
-        yield from self._send(emission, [s for s, wanted in enumerate(self._wanted) if wanted < hi])
+        yield from self._send(emission, [s for s, wanted in enumerate(self._wanted) if wanted < hi or self._repeat])
 
     def attach(self, replica: int, incarnation: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
         """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept. A lower
@@ -101,11 +106,12 @@ class Outlet:
         for slice_index, lo in wants:
             if incarnation < self._incarnations[slice_index]:
                 continue
+            everything = self._repeat and self._homes[slice_index] is None
             self._incarnations[slice_index] = incarnation
             self._homes[slice_index] = replica
             self._wanted[slice_index] = lo
             for emission in self._kept:
-                if emission.hi > lo:
+                if emission.hi > lo or everything:
                     yield from self._send(emission, [slice_index])
         if not self._retain and None not in self._homes:
             self._kept.clear()
@@ -150,5 +156,6 @@ class Outlet:
             hi=emission.hi,
             slices=tuple(slices),
             counts=counts,
+            safe=self.repeats_from,
         )
         return Send(Peer(self.consumer, home), message, rows)

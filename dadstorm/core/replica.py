@@ -20,6 +20,7 @@ from typing import TypeAlias, Union
 
 import pyarrow as pa
 
+from dadstorm.core.audit import Audited, without_audit
 from dadstorm.core.checks import Checks, ProtocolError
 from dadstorm.core.holder import Holder
 from dadstorm.core.keeper import KeeperAction
@@ -84,7 +85,7 @@ class Lost:
     kept: int
 
 
-Action = Send | Tell | Deliver | Emitted | Open | Give | Lost | Respawn | KeeperAction
+Action = Send | Tell | Deliver | Emitted | Audited | Open | Give | Lost | Respawn | KeeperAction
 Body: TypeAlias = Union[Rows, "pa.RecordBatch", None]
 
 
@@ -159,7 +160,7 @@ class ReplicaMachine:
             else:
                 self.works[index] = self._wiring.work(index, base)
             if self.operator.kind in ("source", "sink"):
-                yield Open(index, base.cut, base.mark)
+                yield Open(index, base.cut, without_audit(base.mark))
             self._told[index] = START
         self.consumers = {**self.works, **self.sinks}
         self.slices = {**self.sources, **self.consumers}
@@ -244,7 +245,7 @@ class ReplicaMachine:
         channel = (message.input, message.producer_slice)
         missing = []
         for index, count in zip(message.slices, message.counts, strict=True):
-            tile = Tile(message.lo, message.hi, body.slice(start, start + count))
+            tile = Tile(message.lo, message.hi, body.slice(start, start + count), message.safe)
             start += count
             merger = self.consumers[index].merger
             verdict = merger.offer(channel, tile)

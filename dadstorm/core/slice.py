@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dadstorm.core.audit import Audit, Audited
 from dadstorm.core.keeper import Keeper, KeeperAction
 from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
 from dadstorm.core.line import END, START, Packing
@@ -78,6 +79,8 @@ class Slice:
         self._standing_age = Age()
         self.tapped = False
         """Whether somebody wants to see every tuple that is emitted."""
+        self.audit: Audit | None = None
+        """The digests of what is emitted, if they are wanted."""
 
     @property
     def safe(self) -> int:
@@ -95,11 +98,13 @@ class Slice:
 
     def _snapshot(self, cut: int, table: pa.RecordBatch | None, mark: Mark | None) -> Iterator[KeeperAction]:
         self.stride.taken(cut)
+        if self.audit is not None:
+            mark = {**(mark or {}), **self.audit.at(cut)}
         if self.keeper:
             yield from self.keeper.snapshot(Delta(cut, table, mark))
             yield from self.keep()  # With no consumer, nobody else says when.
 
-    def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send | Emitted]:
+    def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send | Emitted | Audited]:
         """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
         rows = ports[MAIN]
         if rows.nbytes > TILE_BYTES_MAX and rows.seq[0] < rows.seq[-1]:
@@ -112,8 +117,17 @@ class Slice:
         self.rows_out += len(rows)
         if self.tapped and len(rows):
             yield Emitted(rows)
+        if self.audit is not None:
+            yield from self._audited(self.audit, hi, ports)
         for outlet in self.outlets:
             yield from outlet.emit(lo, hi, ports[outlet.port])
+
+    def _audited(self, audit: Audit, hi: int, ports: Sequence[Rows]) -> Iterator[Audited]:
+        for outlet in self.outlets:
+            outlet.repeats_from = self.safe
+        digests = audit.emitted(hi, ports)
+        if digests is not None:
+            yield digests
 
     def stands(self, position: int) -> None:
         """A source upstream stands still there: take a snapshot, and tell those downstream."""
@@ -172,7 +186,7 @@ class SourceSlice(Slice):
 
     def records(
         self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
-    ) -> Iterator[Send | Emitted | KeeperAction]:
+    ) -> Iterator[Send | Emitted | Audited | KeeperAction]:
         """What the reader gave, and how to resume it at a cut. A ``hi`` that has not moved says nothing new."""
         if hi == END:
             self._ended = True
@@ -191,7 +205,7 @@ class SourceSlice(Slice):
         """Whether the stream may end where it stands: no consumer has got more from an earlier incarnation."""
         return all(outlet.attached and outlet.owed <= self.done for outlet in self.outlets)
 
-    def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | KeeperAction]:
+    def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | Audited | KeeperAction]:
         """End a drained stream, once all it has sent is safe: whoever takes over from then on resumes there and ends
         it at the same place. (Where an input ends by itself every incarnation finds the same end.)"""
         if self.draining and self._ended and self.done < END and self.safe == self.done:
@@ -313,7 +327,7 @@ class WorkSlice(Slice):
     def has_work(self) -> bool:
         return self.merger.has_work(self.done) or self.stride.due(self.done)
 
-    def step(self, rows_max: int) -> Iterator[Send | Emitted | Tell | KeeperAction]:
+    def step(self, rows_max: int) -> Iterator[Send | Emitted | Audited | Tell | KeeperAction]:
         """Process up to so many rows and emit what is complete; at a cut, take a snapshot."""
         rows = self.merger.next(rows_max, self.stride.next(self.merger.position))
         if rows is not None:
@@ -372,7 +386,7 @@ class SinkSlice(Slice):
     def has_work(self) -> bool:
         return self.merger.has_work(self.done)
 
-    def step(self, rows_max: int) -> Iterator[Deliver]:
+    def step(self, rows_max: int) -> Iterator[Deliver | Audited]:
         rows = self.merger.next(rows_max)
         if rows is not None:
             self.rows_in += len(rows)
@@ -383,7 +397,10 @@ class SinkSlice(Slice):
             rest = held.since(hi)
             self._held = [rest] if len(rest) else []
             self.done = hi
-            yield Deliver(self.index, held.below(hi), hi)
+            rows = held.below(hi)
+            yield Deliver(self.index, rows, hi)
+            if self.audit is not None:
+                yield from self._audited(self.audit, hi, (rows,))
 
     @property
     def _consumers_safe(self) -> int:

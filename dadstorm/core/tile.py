@@ -12,6 +12,7 @@ import enum
 from collections import deque
 from dataclasses import dataclass, field
 
+from dadstorm.core.audit import Witness
 from dadstorm.core.line import START
 from dadstorm.core.rows import Rows
 
@@ -21,6 +22,8 @@ class Tile:
     lo: int
     hi: int
     rows: Rows
+    safe: int = START
+    """Below this the producer will never emit anything again."""
 
 
 class Verdict(enum.Enum):
@@ -43,9 +46,14 @@ class Inlet:
     """Whether anything has come by this channel since it was attached."""
     gaps_allowed: bool = False
     """At-most-once: what is missing stays missing, the stream goes on around it."""
+    witness: Witness | None = None
+    """With an audit: remembers what came, and compares what comes again."""
 
     def offer(self, tile: Tile) -> Verdict:
         self.heard = True
+        if self.witness is not None:
+            self.witness.forget(tile.safe)
+            self.witness.again(tile.lo, min(tile.hi, self.hi), tile.rows)
         if tile.hi <= self.hi:
             return Verdict.DUPLICATE
         if tile.lo > self.hi and not self.gaps_allowed:
@@ -53,6 +61,8 @@ class Inlet:
         rows = tile.rows.since(self.hi) if tile.lo < self.hi else tile.rows
         if len(rows):
             self.waiting.append(rows)
+            if self.witness is not None:
+                self.witness.took(rows)
         self.hi = tile.hi
         return Verdict.TAKEN
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from dadstorm.core.audit import Audit, Witness
 from dadstorm.core.keeper import Keeper
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.messages import Peer
@@ -29,7 +30,7 @@ class Wiring:
         self.input_schema = plan.input_schema(self._operator) if self._operator.inputs else None
 
     def source(self, index: int, base: Delta) -> SourceSlice:
-        return SourceSlice(
+        slice_ = SourceSlice(
             index,
             base.cut,
             self._outlets(index, base.cut),
@@ -38,17 +39,21 @@ class Wiring:
             self._window(),
             self._operator.schema,
         )
+        slice_.audit = self._audit(index, base)
+        return slice_
 
     def sink(self, index: int, base: Delta) -> SinkSlice:
         assert self.input_schema is not None
         merger, keeper = self._merger(base.cut), self._keeper(index, base)
-        return SinkSlice(index, base.cut, keeper, self._stride(), merger, self.input_schema)
+        slice_ = SinkSlice(index, base.cut, keeper, self._stride(), merger, self.input_schema)
+        slice_.audit = self._audit(index, base)
+        return slice_
 
     def work(self, index: int, base: Delta) -> WorkSlice:
         kernel = self._make_kernel(self._operator)
         if base.table is not None:
             kernel.restore(base.table)
-        return WorkSlice(
+        slice_ = WorkSlice(
             index,
             base.cut,
             self._outlets(index, base.cut),
@@ -59,6 +64,11 @@ class Wiring:
             self._operator.packing,
             self._operator.schema,
         )
+        slice_.audit = self._audit(index, base)
+        return slice_
+
+    def _audit(self, index: int, base: Delta) -> Audit | None:
+        return Audit(index, self._plan.span, base.mark) if self._plan.audit else None
 
     def _outlets(self, slice_index: int, cut: int) -> list[Outlet]:
         return [
@@ -71,6 +81,7 @@ class Wiring:
                 router=Router(consumer.routing.policy, consumer.routing.key, consumer.slices, self._plan.seed),
                 retain=not self._at_most_once,
                 cut=cut,
+                repeat=self._plan.audit,
             )
             for consumer, input_index in self._plan.consumers(self._operator.name)
         ]
@@ -101,10 +112,14 @@ class Wiring:
             for input_index, link in enumerate(self._operator.inputs)
             for producer_slice in range(self._plan[link.operator].slices)
         ]
-        return Merger(
+        merger = Merger(
             self._operator.packing,
             self._plan.entered_bits(self._operator),
             channels,
             cut,
             gaps_allowed=self._at_most_once,
         )
+        for (input_index, producer_slice), inlet in merger.inlets.items() if self._plan.audit else ():
+            producer = self._plan[self._operator.inputs[input_index].operator]
+            inlet.witness = Witness(self._plan, producer, producer_slice, cut)
+        return merger

@@ -16,8 +16,10 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dadstorm.core.audit import Audited
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.kernel import Kernel
+from dadstorm.core.ledger import Ledger
 from dadstorm.core.messages import PCS, Message, Peer
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Lost, Open, ReplicaMachine
@@ -108,6 +110,8 @@ class Cluster:
         self.agenda = Agenda()
         self.faults = faults or NoFaults()
         self.history: list[str] = []
+        self.ledger = Ledger()
+        """The digests that slices have recorded, if the plan asks for an audit."""
         self._records = records
         self._make_kernel = make_kernel
         self._batch_max = batch_max
@@ -256,6 +260,8 @@ class Cluster:
                 self._send(process, action.to, action.message, action.table)
             elif isinstance(action, Deliver):
                 process.sinks[action.slice].write(action.rows, action.hi)
+            elif isinstance(action, Audited):
+                self._record(process.machine.operator.name, action)
             elif isinstance(action, Open):
                 self._open(process, action)
             elif isinstance(action, Respawn):
@@ -263,6 +269,12 @@ class Cluster:
             else:
                 assert isinstance(action, Lost)
                 self._lost(process, action)
+
+    def _record(self, name: str, action: Audited) -> None:
+        for digest in action.digests:
+            self.ledger.add(name, action.slice, digest)
+        if action.ended is not None:
+            self.ledger.end(name, action.slice, action.ended)
 
     def _lost(self, process: Process, action: Lost) -> None:
         """A slice cannot go on. Of one that has been superseded, nobody expects it to."""
