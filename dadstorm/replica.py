@@ -15,7 +15,6 @@ import os
 import time
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import msgspec
@@ -23,6 +22,7 @@ import structlog
 import zmq
 
 from dadstorm import custom_load, logs
+from dadstorm.assignment import Assignment
 from dadstorm.audit import DigestFile
 from dadstorm.core.audit import Audited
 from dadstorm.core.checks import ProtocolError
@@ -49,7 +49,7 @@ from dadstorm.sources.base import Reader
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
 from dadstorm.wire.cuts import Cuts, barred
-from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received, directory_problem
+from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
 
 STEP_ROWS_FIRST = 2048
@@ -70,34 +70,6 @@ LINGER_MS = 2000
 """How long the last words of a replica may take to leave."""
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """All that a new replica process needs to know."""
-
-    token: bytes
-    plan: bytes
-    me: Peer
-    master: str
-    bind: str
-    folder: str
-    """The run's folder: logs and journals."""
-    sockets: str
-    """The host's private folder for socket files: short-lived, and short enough for their names."""
-    lifeline: int | None
-    shake: control.Shake
-    pcs: str
-    """Where the host's PCS listens."""
-    incarnation: int = 0
-    resume: control.Resume | None = None
-    """For a later incarnation: what the first one was told step by step."""
-    keys: str | None = None
-    """The folder of the cluster's keys."""
-    confined: bool = False
-    """CUSTOM functions may come from the plan's folders only: the plan came from somebody else."""
-    pcs_bytes_max: int = MESSAGE_BYTES_MAX
-    """The largest message that the PCS takes."""
 
 
 class ReplicaProcess:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 import msgspec
 
 from dadstorm import replica
+from dadstorm.assignment import Assignment
 from dadstorm.core.messages import Peer
 from dadstorm.wire import control
 
@@ -218,7 +219,7 @@ class Zygote:
                 signal.signal(number, signal.SIG_DFL)
             self._line.sock.close()
             _redirect(os.path.join(request.folder, "printed.txt"))
-            assignment = replica.Assignment(
+            assignment = Assignment(
                 token=request.token,
                 plan=request.plan,
                 me=Peer(request.operator, request.replica),

@@ -1,0 +1,37 @@
+"""What a replica process is to be: given to it by its PCS, by way of the zygote that forks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dadstorm.core.messages import Peer
+from dadstorm.wire import control
+from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All that a new replica process needs to know."""
+
+    token: bytes
+    plan: bytes
+    me: Peer
+    master: str
+    bind: str
+    folder: str
+    """The run's folder: logs and journals."""
+    sockets: str
+    """The host's private folder for socket files: short-lived, and short enough for their names."""
+    lifeline: int | None
+    shake: control.Shake
+    pcs: str
+    """Where the host's PCS listens."""
+    incarnation: int = 0
+    resume: control.Resume | None = None
+    """For a later incarnation: what the first one was told step by step."""
+    keys: str | None = None
+    """The folder of the cluster's keys."""
+    confined: bool = False
+    """CUSTOM functions may come from the plan's folders only: the plan came from somebody else."""
+    pcs_bytes_max: int = MESSAGE_BYTES_MAX
+    """The largest message that the PCS takes."""
