@@ -6,15 +6,13 @@ Exit codes: 0 success, 1 the run failed, 2 a mistake in the user's files or argu
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from dadstorm import __version__
-from dadstorm.errors import DadstormError, UserError, printable
+from dadstorm.entry import guarded
+from dadstorm.errors import UserError
 
 FORMATS = ("csv", "jsonl", "parquet", "console")
 
@@ -88,37 +86,6 @@ example:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn every error meant for the user into a message and an exit code."""
     return guarded(lambda: _main(arguments))
-
-
-def guarded(action: Callable[[], int]) -> int:
-    """What all our commands do about errors: one that is meant for the user is a message and an exit code."""
-    with _plain_interrupts():
-        try:
-            return action()
-        except DadstormError as error:
-            label = "error" if error.exit_code == 2 else "failed"
-            print(f"{label}: {printable(str(error))}", file=sys.stderr)
-            return error.exit_code
-        except BrokenPipeError:
-            sys.stderr.close()
-            return 1
-        except KeyboardInterrupt:
-            return 130
-
-
-@contextlib.contextmanager
-def _plain_interrupts() -> Iterator[None]:
-    """Until there is something to drain, ^C ends us as it ends any program. An exception in the middle of loading a
-    library (ours take most of a start) would show a traceback, or crash in it."""
-    number, usual = signal.SIGINT, signal.default_int_handler
-    if signal.getsignal(number) is not usual or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(number, usual)
 
 
 def _main(arguments: Sequence[str] | None) -> int:

@@ -6,16 +6,15 @@ Exit codes: 0 it was ended, 1 it could not go on, 2 a mistake in its arguments.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import resource
 import sys
 from collections.abc import Sequence
 
 import zmq
 
 from dadstorm import __version__, logs
-from dadstorm.errors import DadstormError, UserError, printable
+from dadstorm.entry import guarded
+from dadstorm.errors import UserError
 from dadstorm.topology.placement import PCS_PORT
 from dadstorm.wire import control
 from dadstorm.wire.address import is_loopback, joined, numeric
@@ -25,8 +24,6 @@ from pcs import zygote
 from pcs.policy import Policy, below
 from pcs.service import REPLICAS_MAX, Service, Settings
 
-FILES_MAX = 65536
-"""Connections that may be open at once, if the system allows so many: strangers must not crowd out friends."""
 MESSAGE_MB = 64
 
 HELP = """\
@@ -45,15 +42,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until told to end."""
-    options = _parser().parse_args(arguments)
-    try:
-        serve(options)
-        return 0
-    except DadstormError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    return guarded(lambda: serve(_parser().parse_args(arguments)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,15 +73,11 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def serve(options: argparse.Namespace) -> None:
+def serve(options: argparse.Namespace) -> int:
     """Check everything, fork the zygote while this process is still simple, and serve."""
     keys = None if options.keys is None else load_keys(options.keys)
     policy = _policy(options, keys)
     logs.configure(process="pcs")
-    with contextlib.suppress(ValueError, OSError):
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = FILES_MAX if hard == resource.RLIM_INFINITY else min(FILES_MAX, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     lifeline, ours = os.pipe()
     zygote_pid, line = zygote.start(lifeline, None, closes=ours)
     settings = Settings(
@@ -108,9 +93,10 @@ def serve(options: argparse.Namespace) -> None:
         service = Service(settings, zygote_pid, line, None)
     except zmq.ZMQError as error:
         raise UserError(f"cannot listen on {policy.host}:{options.port}: {error.strerror or error}") from None
-    guarded = "with keys" if keys else "without keys: for everybody on this machine, and nobody else"
-    print(f"pcs listens on {service.address}, {guarded}", file=sys.stderr, flush=True)
+    whom = "with keys" if keys else "without keys: for everybody on this machine, and nobody else"
+    print(f"pcs listens on {service.address}, {whom}", file=sys.stderr, flush=True)
     service.run()
+    return 0
 
 
 def _policy(options: argparse.Namespace, keys: Keys | None) -> Policy:

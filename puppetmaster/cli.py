@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from dadstorm import __version__
-from dadstorm.cli import FORMATS, guarded
+from dadstorm.cli import FORMATS
+from dadstorm.entry import guarded
 
 HELP = """\
 Deploys a topology and takes commands: Start, Interval, Status, Crash, Freeze, Unfreeze, Wait,

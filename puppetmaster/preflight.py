@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from dadstorm import __version__
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.topology.placement import LOCAL
-from dadstorm.wire.address import host_of, joined, port_of
+from dadstorm.wire.address import host_of, is_tcp, joined, port_of
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
 from dadstorm.wire.endpoint import Endpoint
@@ -24,6 +25,10 @@ from pcs.checks import port_problems
 from puppetmaster.hosts import Host, Hosts
 
 MASTER_PORT = 10001
+FILES_APART = 60
+"""Open files that a process has whatever the topology is like."""
+FILES_PER_REPLICA = 4
+"""And for each replica that it talks to: a socket of ours, its connection, and theirs."""
 
 
 def check_ports(plan: Plan, keys: Keys | None = None) -> None:
@@ -31,6 +36,17 @@ def check_ports(plan: Plan, keys: Keys | None = None) -> None:
     problems = port_problems(plan, LOCAL, keys=keys is not None)
     if problems:
         raise UserError(*problems)
+
+
+def check_files(plan: Plan) -> None:
+    """Everybody may talk to everybody: the system must allow as many open files as that takes."""
+    needed = FILES_APART + FILES_PER_REPLICA * sum(len(operator.replicas) for operator in plan.operators)
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and needed > allowed:
+        raise UserError(
+            f"connections to all replicas may take {needed} open files, and this system allows {allowed}: "
+            "allow more (ulimit -n), or take fewer replicas"
+        )
 
 
 def bind_master(endpoint: Endpoint, hosts: Hosts, sockets: str, listen: str | None) -> tuple[str, str]:
@@ -41,6 +57,8 @@ def bind_master(endpoint: Endpoint, hosts: Hosts, sockets: str, listen: str | No
     if hosts.all_private and listen is None:
         return endpoint.bind(f"ipc://{sockets}/master"), ""
     named = listen is not None and ":" in listen
+    if listen is not None and not is_tcp(f"tcp://{listen}" if named else joined(listen, MASTER_PORT)):
+        raise UserError(f'--listen "{listen}": expected HOST or HOST:PORT')
     host = host_of(listen) if listen is not None and named else listen or hosts.way()
     port = port_of(listen) if listen is not None and named else MASTER_PORT
     try:

@@ -36,7 +36,7 @@ from puppetmaster.commands import Start, Stop
 from puppetmaster.deployment import Deployment, finished_rows
 from puppetmaster.eventlog import EventLog
 from puppetmaster.hosts import Hosts, place
-from puppetmaster.preflight import bind_master, check_ports, opened
+from puppetmaster.preflight import bind_master, check_files, check_ports, opened
 from puppetmaster.progress import Progress
 from puppetmaster.script import Script, check_ends
 from puppetmaster.script import load as script_of
@@ -136,6 +136,7 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
             if script is not None and unattended:
                 check_ends(script, plan)
             check_ports(plan, keys)
+            check_files(plan)
             pcs.wait_ready()
         folder = make_folder(options.runs, plan.name)
         audit.note_run(folder, plan)
