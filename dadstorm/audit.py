@@ -45,6 +45,8 @@ class Output(msgspec.Struct, frozen=True):
     sink: str
     format: str
     path: str
+    name: str
+    """Its path from the output folder on: where to look for it when that folder has been moved."""
 
 
 class OperatorNote(msgspec.Struct, frozen=True):
@@ -110,8 +112,8 @@ def audited(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, audit=True)
 
 
-def note_run(folder: str, plan: Plan) -> None:
-    """Write down what runs in this folder."""
+def note_run(folder: str, plan: Plan, out: str | None) -> None:
+    """Write down what runs in this folder, and writes its results to the folder ``out``."""
     note = RunNote(
         plan.name,
         plan.semantics,
@@ -119,7 +121,7 @@ def note_run(folder: str, plan: Plan) -> None:
         plan.audit,
         tuple(_operator_note(one) for one in plan.operators),
         tuple(
-            Output(one.name, one.params["format"], one.params["path"])
+            _output(one, os.path.abspath(out or "out"))
             for one in plan.operators
             if one.kind == "sink" and one.params.get("path")
         ),
@@ -130,6 +132,14 @@ def note_run(folder: str, plan: Plan) -> None:
             file.write(msgspec.json.format(msgspec.json.encode(note)) + b"\n")
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}. Give another folder with --runs DIR") from None
+
+
+def _output(sink: Operator, out: str) -> Output:
+    path = os.path.abspath(sink.params["path"])
+    inside = os.path.commonpath([path, out]) == out
+    return Output(
+        sink.name, sink.params["format"], path, os.path.relpath(path, out) if inside else os.path.basename(path)
+    )
 
 
 def _operator_note(operator: Operator) -> OperatorNote:

@@ -64,6 +64,19 @@ example:
   dadstorm convert configs/legacy/reach.config > configs/legacy/reach.yaml
 """
 
+DIFF_HELP = """\
+Compares two audited runs (dadstorm run --audit): the digests of every operator, epoch by epoch, then
+the outputs, and shows the first difference. The operator that is named first is the one that makes it:
+all that it was given was the same. How many slices, replicas or hosts each run had does not matter.
+Exit code 0: the same; 1: different; 2: cannot be compared.
+
+examples:
+  dadstorm run job.yaml --audit --out a                in runs/job-1
+  dadstorm run job.yaml --audit --out b                in runs/job-2
+  dadstorm diff runs/job-1 runs/job-2
+  dadstorm diff runs/job-1 runs/job-2 --out1 old/a     where the first one's results are now
+"""
+
 SIMULATE_HELP = """\
 Runs whole clusters in one process, each drawn from a seed: a small topology, its data, and a storm
 of faults (messages lost, doubled and late, crashes, hangs, cut networks). When the storm is over,
@@ -146,6 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--seeds", metavar="A..B", default="0..199", help="from A to B (default: 0..199)")
     simulate.add_argument("--jobs", metavar="N", type=_not_negative, default=1, help="processes to use (default: 1)")
     simulate.add_argument("--verbose", action="store_true", help="tell every story, not only those that go wrong")
+
+    diff = _command(commands, "diff", "compare two audited runs", DIFF_HELP, _diff)
+    diff.add_argument("run1", metavar="RUN1", help="the folder of a run: runs/<name>-<number>")
+    diff.add_argument("run2", metavar="RUN2", help="the folder of the other")
+    diff.add_argument("--out1", metavar="DIR", help="where the results of RUN1 are, if they have been moved")
+    diff.add_argument("--out2", metavar="DIR", help="where the results of RUN2 are, if they have been moved")
 
     _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
     return parser
@@ -260,6 +279,12 @@ def _simulate(options: argparse.Namespace) -> int:
     from dadstorm.simulator.cli import seed_range, simulate
 
     return simulate(seed_range(options.seeds), max(1, options.jobs), options.verbose)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from dadstorm.diff import diff
+
+    return diff(options.run1, options.run2, options.out1, options.out2)
 
 
 def _schema(options: argparse.Namespace) -> int:

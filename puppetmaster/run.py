@@ -139,7 +139,7 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
             check_files(plan)
             pcs.wait_ready()
         folder = make_folder(options.runs, plan.name)
-        audit.note_run(folder, plan)
+        audit.note_run(folder, plan, options.out)
         logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
         for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
             print(f"warning: {warning}", file=sys.stderr)

@@ -70,6 +70,27 @@ def test_a_function_that_is_not_deterministic_is_named_with_epoch_and_tuple(tmp_
     assert "Traceback" not in outcome.err
 
 
+def test_diff_finds_runs_with_other_replicas_the_same_and_names_what_makes_a_difference(tmp_path: Path) -> None:
+    write(tmp_path, SAME, TOPOLOGY.replace(", rate: 1500", "").replace("count: who", "count: [who, tag]"))
+    run("run", "t.yaml", "--audit", "--out", "a", cwd=tmp_path).ok()
+    text = (tmp_path / "t.yaml").read_text().replace("replicas: 2, slices: 4", "slices: 7, routing: random")
+    (tmp_path / "t.yaml").write_text(text.replace("replicas: 2", "replicas: 3"))
+    run("run", "t.yaml", "--audit", "--out", "b", cwd=tmp_path).ok()
+    same = run("diff", "runs/t-1", "runs/t-2", cwd=tmp_path).ok()
+    assert same.out == "the same: 24 epochs of 4 operators\n"
+
+    (tmp_path / "functions.py").write_text(SAME.replace("n * 7", "n * 7 + (n == 1000)"))
+    run("run", "t.yaml", "--audit", "--out", "c", cwd=tmp_path).ok()
+    outcome = run("diff", "runs/t-1", "runs/t-3", cwd=tmp_path)
+    assert outcome.code == 1
+    lines = outcome.out.splitlines()
+    assert lines[0] == "operator mine, epoch 3 (seqs 768 to 1023):"
+    assert lines[3] == "  what it was given (numbers) is the same: mine itself makes the difference"
+    assert lines[5] == "output sales.csv, line 1001:"
+    assert re.fullmatch(r"  a/sales.csv: \w+,7000,1", lines[6])
+    assert re.fullmatch(r"  c/sales.csv: \w+,7001,1", lines[7])
+
+
 @pytest.mark.parametrize("semantics", ["at-most-once", "at-least-once"])
 def test_where_work_need_not_be_reproduced_an_audit_is_refused(tmp_path: Path, semantics: str) -> None:
     write(tmp_path, SAME, f"semantics: {semantics}\n{TOPOLOGY}")
