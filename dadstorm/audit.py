@@ -207,7 +207,9 @@ def conclude(folder: str, plan: Plan) -> str:
         )
     epochs = {one.name: len(ledger.epochs(one.name)) for one in plan.operators}
     count, operators = sum(epochs.values()), sum(1 for found in epochs.values() if found)
+    complete = all(ledger.reached(one.name, one.slices) is None for one in plan.operators)
     return (
         f"audit: {count:,} epoch{'' if count == 1 else 's'} of {operators} operator{'' if operators == 1 else 's'} "
         f"recorded in {os.path.relpath(folder)}, all work reproduced"
+        f"{'' if complete else '; some are missing: it did not begin or end here, or a host was lost'}"
     )

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from dadstorm.core.hashing import Hashes, hash_columns
 from dadstorm.core.kernel import MAIN
-from dadstorm.core.line import END, Ints
+from dadstorm.core.line import END, START, Ints
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator, Plan
@@ -69,7 +69,7 @@ def hash_rows(rows: Rows, port: int = MAIN) -> Hashes:
 class Tally:
     """How far a slice's digests are at some place: ``open`` is the newest epoch, which may not be complete."""
 
-    open: Digest = Digest(0, 0, 0, 0)
+    open: Digest
 
     def add(self, span: int, seq: Ints, hashes: Hashes) -> tuple[Tally, list[Digest]]:
         """Further rows, in the order of their seqs; the digests of the epochs that they leave behind."""
@@ -97,13 +97,14 @@ class Tally:
 
 
 class Audit:
-    """The digests of one slice, from the cut on at which it resumes."""
+    """The digests of one slice, from the cut on at which it resumes. If nobody has recorded what lies before it (the
+    run was not audited until now), it leaves out number 0: what is missing is then known to be missing."""
 
-    def __init__(self, slice_index: int, span: int, mark: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, slice_index: int, span: int, cut: int = START, mark: Mapping[str, Any] | None = None) -> None:
         state = (mark or {}).get(MARK)
         self._slice = slice_index
         self._span = span
-        self._now = self._base = Tally(Digest(*state)) if state else Tally()
+        self._now = self._base = Tally(Digest(*state) if state else Digest(0 if cut == START else 1, 0, 0, 0))
         """Where the slice stands, and where it stood at its last snapshot."""
         self._since: list[tuple[Ints, Hashes]] = []
         """What was emitted from the last snapshot on."""

@@ -68,7 +68,7 @@ class Wiring:
         return slice_
 
     def _audit(self, index: int, base: Delta) -> Audit | None:
-        return Audit(index, self._plan.span, base.mark) if self._plan.audit else None
+        return Audit(index, self._plan.span, base.cut, base.mark) if self._plan.audit else None
 
     def _outlets(self, slice_index: int, cut: int) -> list[Outlet]:
         return [

@@ -158,12 +158,22 @@ def test_an_incarnation_that_resumes_at_a_cut_records_the_same_digests(
         assert all(known[digest.number] == digest for digest in (action.digests if action else ()))
         done, last = hi, cut
         mark = audit.at(cut)
-        rest = Audit(0, SPAN, {"offset": 7, **mark}).emitted(END, (whole.since(cut),))
+        rest = Audit(0, SPAN, cut, {"offset": 7, **mark}).emitted(END, (whole.since(cut),))
         assert rest is not None and rest.ended == len(known)
         assert [known[digest.number] for digest in rest.digests] == list(rest.digests)
         assert {d.number for d in rest.digests} == {n for n, d in known.items() if (d.epoch + 1) * SPAN > cut}, (
             "all that were not complete at the cut"
         )
+
+
+def test_an_audit_that_begins_in_the_middle_is_known_to_miss_something() -> None:
+    ledger = Ledger()
+    action = Audit(0, SPAN, cut=12).emitted(END, (rows(13, 20),))
+    assert action is not None and action.ended is not None
+    for digest in action.digests:
+        ledger.add("op", 0, digest)
+    ledger.end("op", 0, action.ended)
+    assert ledger.reached("op", 1) == 0
 
 
 def test_a_mark_is_given_back_as_it_came() -> None:

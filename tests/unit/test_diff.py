@@ -117,6 +117,7 @@ def test_a_digest_that_was_lost_is_not_taken_for_a_difference(
     file.write_bytes(b"".join(lines[:2] + lines[3:]))
     text = said(capsys, 1, one, other)
     assert "some of its digests were lost" in text
+    assert audit.conclude(str(other), plan(tmp_path)).endswith("or a host was lost")
     assert "operator copy" not in text
 
 
