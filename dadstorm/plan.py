@@ -20,6 +20,7 @@ Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
 Policy = Literal["primary", "random", "hashing"]
 OnError = Literal["fail", "skip", "dead-letter"]
 LoggingLevel = Literal["light", "full"]
+Recovery = Literal["respawn", "spread"]
 
 ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -86,6 +87,11 @@ class Operator(msgspec.Struct, frozen=True):
     def port_schema(self, port: int) -> pa.Schema:
         return DEAD if port == DEAD_LETTERS else self.schema
 
+    @property
+    def stays(self) -> bool:
+        """Whether its slices belong to their host: they write files there, or listen."""
+        return self.kind == "sink" or (self.kind == "source" and self.params["type"] in ("tcp", "stdin"))
+
     def home(self, slice_index: int) -> int:
         """The replica that hosts a slice at first: slices in contiguous, equal runs."""
         return slice_index * len(self.replicas) // self.slices if self.slices >= len(self.replicas) else slice_index
@@ -125,6 +131,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What the topology calls its hosts: per name, HOST:PORT of its PCS."""
     audit: bool = False
     """Record digests, and compare what is done again with what was done before."""
+    recovery: Recovery = "respawn"
+    """Whether a lost replica is started again, or its slices are spread over its living peers."""
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

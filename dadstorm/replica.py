@@ -28,7 +28,7 @@ from dadstorm.core.audit import Audited
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.line import END
-from dadstorm.core.messages import PCS, Beat, Peer, Tiles
+from dadstorm.core.messages import PCS, Adopt, Beat, Peer, Tiles
 from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
@@ -163,7 +163,7 @@ class ReplicaProcess:
             self._pace.set_interval(assignment.resume.interval_ms)
             self._late.slow(assignment.resume.slow_ms)
             self._cut(assignment.resume.cuts)
-            self._do(self._machine.begin(assignment.resume.living))
+            self._do(self._machine.begin(assignment.resume.living, assignment.resume.slices))
             if assignment.resume.started:
                 self._start()
 
@@ -239,6 +239,8 @@ class ReplicaProcess:
                 self._early.append(received)
                 return
             self._on_peer(machine, message, received)
+            if isinstance(message, Adopt) and machine.hosts(index for index, _ in message.slices):
+                self._endpoint.send(self._assignment.pcs, control.Adopted(*self._assignment.me, message.slices))
         elif isinstance(message, control.Directory):
             self._on_directory(machine, message)
         elif isinstance(message, control.Start):

@@ -28,6 +28,8 @@ class Reports:
         """Per slice: its newest snapshot, and when it was first seen."""
         self._told: control.State | None = None
         self._next_ms = 0.0
+        self._finished: tuple[int, ...] = ()
+        """The slices that were told to be finished."""
 
     def log_tuples(self, lines: EmittedLines) -> None:
         """From now on every tuple is told."""
@@ -55,8 +57,10 @@ class Reports:
         self._next_ms, self._told = now_ms + STATS_EVERY_MS, state
         self._send_lines()
         self.answer(machine, state, now_ms)
-        if news and state == "finished":
-            self._endpoint.send(self._master, control.Finished(*self._me))
+        slices = tuple(sorted(machine.slices))
+        if state == "finished" and (news or slices != self._finished):
+            self._finished = slices
+            self._endpoint.send(self._master, control.Finished(*self._me, slices))
 
     def answer(self, machine: ReplicaMachine, state: control.State, now_ms: float, look: int = 0) -> None:
         """Tell how far the replica is; ``look`` is the number of who asked."""

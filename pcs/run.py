@@ -22,6 +22,7 @@ import structlog
 from dadstorm.core.holder import Holder
 from dadstorm.core.messages import PCS, Beat, Copy, Down, Peer, Seek, Settle
 from dadstorm.core.replica import give
+from dadstorm.core.spreading import Spreading
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
@@ -86,6 +87,7 @@ class Run:
         self._elsewhere: dict[Peer, float] = {}
         """Replicas of other hosts that were said to be dead, and when."""
         self._holder = Holder(PCS, 0)
+        self._spreading = Spreading(plan) if plan.recovery == "spread" else None
         self._directory: tuple[tuple[str, ...], ...] = ()
         self._pcs: tuple[tuple[str, ...], ...] = ()
         self._started: set[int] = set()
@@ -111,6 +113,8 @@ class Run:
                 child.heard = time.monotonic()
         elif isinstance(message, Copy | Settle | Seek):
             self._hold(message, received)
+        elif isinstance(message, control.Adopted):
+            self._on_adopted(message)
         elif isinstance(message, Down):
             self._on_down_elsewhere(message)
         elif isinstance(message, control.Directory):
@@ -281,6 +285,8 @@ class Run:
         for peer, child in self._children.items():
             if not child.alive and not child.over:
                 self._spread_the_news(peer, child)
+        for adopt in self._spreading.unheard() if self._spreading else ():
+            self._send(self._directory[adopt.operator][adopt.replica], adopt)
 
     def _on_down_elsewhere(self, message: Down) -> None:
         peer = Peer(message.operator, message.replica)
@@ -312,8 +318,12 @@ class Run:
             {a for a in pcs if a is not None} | {self._directory[o.operator][o.replica] for o in living}
         ):
             self._send(address, down)
-        if not living:
+        if not living and self._wanted(peer):
             self._respawn(peer, child)
+
+    def _wanted(self, peer: Peer) -> bool:
+        """Whether a dead replica is to be replaced: its peers may have its slices already."""
+        return self._spreading is None or bool(self._spreading.slices(peer))
 
     def _address_of(self, peer: Peer, directory: tuple[tuple[str, ...], ...]) -> str | None:
         if 0 <= peer.operator < len(directory) and 0 <= peer.replica < len(directory[peer.operator]):
@@ -334,7 +344,8 @@ class Run:
         if child.over:
             return
         if not child.alive:
-            self._respawn(peer, child)
+            if self._wanted(peer):
+                self._respawn(peer, child)
         elif request.incarnation > child.incarnation and self._hangs(child):
             log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
             if child.pid is not None:
@@ -355,6 +366,12 @@ class Run:
         """Start a new incarnation; it asks everybody in its ring who is not known to be dead for copies. What we know
         of other hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers.
         """
+        adopters = self._adopters(peer, child)
+        if self._spreading is not None and adopters:
+            self._spreading.spread(peer, child.incarnation, adopters)
+            log.info("spread", replica=child.name, over=adopters)
+            self.tell_owner(control.Spread(*peer, tuple(adopters)))
+            return
         child.incarnation += 1
         ring = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
         elsewhere = {other.replica: 0 for other in ring if other not in self._children}
@@ -363,12 +380,37 @@ class Run:
         }
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
-        self._fork(peer, child, self._resume(peer, living))
+        slices = self._spreading.respawn(peer) if self._spreading else None
+        self._fork(peer, child, self._resume(peer, living, slices))
 
-    def _resume(self, peer: Peer, living: dict[int, int]) -> control.Resume:
+    def _resume(self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None) -> control.Resume:
         started, interval = peer.operator in self._started, self._intervals.get(peer.operator, 0)
         slow = self._slow.get(peer, 0)
-        return control.Resume(living, self._directory, started, self._draining, interval, slow, self._cuts)
+        return control.Resume(living, self._directory, started, self._draining, interval, slow, self._cuts, slices)
+
+    def _adopters(self, peer: Peer, child: Child) -> list[int]:
+        """Who may adopt a lost replica's slices, from the next in the ring on. What writes files, or listens, stays on
+        its host."""
+        stays = self._plan.operators[peer.operator].stays
+        living = [other for other in self._living(peer, child) if not stays or other in self._children]
+        return [other.replica for other in sorted(living, key=lambda o: (o.replica - peer.replica) % child.ring)]
+
+    def _on_adopted(self, message: control.Adopted) -> None:
+        """A replica has got slices of a lost one: ours tells us, and we the other PCSs."""
+        peer = Peer(message.operator, message.replica)
+        if self._spreading is None or self._address_of(peer, self._directory) is None:
+            self._home.endpoint.drop("slices were adopted, and nobody is to adopt any")
+            return
+        slices = self._plan.operators[peer.operator].slices
+        if any(not 0 <= index < slices or incarnation < 0 for index, incarnation in message.slices):
+            self._home.endpoint.drop(f"slices {message.slices} were adopted, and there are none such")
+            return
+        self._spreading.adopted(peer, message.slices)
+        self._spreading.heard(peer, message.slices)
+        if peer in self._children:
+            ours = self._address_of(peer, self._pcs)
+            for address in sorted({a for addresses in self._pcs for a in addresses if a != ours}):
+                self._send(address, message)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

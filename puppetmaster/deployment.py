@@ -50,6 +50,8 @@ class Replica:
     died: float | None = None
     """When it last did."""
     rates: Rates = field(default_factory=Rates)
+    spread: bool = False
+    """It died, and its peers have its slices."""
     silent_since: float | None = None
     """When it exited with 1, if it has not said why."""
 
@@ -80,6 +82,8 @@ class Deployment:
     """Hears of all that happens, in words."""
     on_stats: Callable[[Peer, control.Stats], None] = lambda peer, stats: None
     replicas: dict[Peer, Replica] = field(default_factory=dict)
+    _finished: set[Peer] = field(default_factory=set)
+    """The slices, by (operator, slice), that are safe to the end of the line."""
     _ending: bool = False
     _started: set[int] = field(default_factory=set)
     _intervals: dict[int, int] = field(default_factory=dict)
@@ -255,6 +259,7 @@ class Deployment:
             | control.Finished
             | control.Failed
             | control.Spawned
+            | control.Spread
             | control.Refused
             | control.Died,
         ):
@@ -276,13 +281,14 @@ class Deployment:
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
             replica.incarnation = message.incarnation
             self.observe(f"up {self.script_name(peer)} at {message.address}, process {message.pid}")
-            replica.finished = False
+            replica.finished = replica.spread = False
             self._introduce(peer, message.address)
             log.info("replica up", replica=self.name(peer), pid=message.pid, address=message.address)
         elif isinstance(message, control.Stats):
             self._on_stats(peer, replica, message)
         elif isinstance(message, control.Finished):
             replica.finished = True
+            self._finished.update(Peer(peer.operator, index) for index in message.slices)
             log.info("replica finished", replica=self.name(peer))
             self.observe(f"finished {self.script_name(peer)}")
         elif isinstance(message, control.Spawned):
@@ -293,6 +299,8 @@ class Deployment:
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             self.observe(f"failed {self.script_name(peer)}: {message.text}")
             raise self._failure(peer, message)
+        elif isinstance(message, control.Spread):
+            self._on_spread(peer, replica, message)
         elif isinstance(message, control.Died):
             self._on_death(peer, replica, message)
 
@@ -321,6 +329,13 @@ class Deployment:
         self.observe(f"died {self.script_name(peer)}, process {replica.pid}: {how}")
         replica.finished, replica.recovering, replica.died = False, True, time.monotonic()
         replica.incarnation += 1
+
+    def _on_spread(self, peer: Peer, replica: Replica, message: control.Spread) -> None:
+        """A replica's peers have its slices now: it is over."""
+        took_ms = (time.monotonic() - (replica.died or time.monotonic())) * 1000
+        over = " and ".join(str(number) for number in message.over)
+        self.observe(f"spread {self.script_name(peer)} over {over} after {took_ms:.0f} ms")
+        replica.recovering, replica.spread, replica.stats = False, True, None
 
     def _on_stats(self, peer: Peer, replica: Replica, stats: control.Stats) -> None:
         if stats.incarnation < replica.incarnation:
@@ -351,7 +366,12 @@ class Deployment:
 
     @property
     def finished(self) -> bool:
-        return all(replica.finished for replica in self.replicas.values())
+        """Whether all slices of all operators are: what is finished stays so, whoever has it."""
+        return all(
+            Peer(number, index) in self._finished
+            for number, operator in enumerate(self.plan.operators)
+            for index in range(operator.slices)
+        )
 
     def end(self) -> None:
         """Stop every replica and the PCS."""

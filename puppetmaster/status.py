@@ -28,7 +28,7 @@ class Row:
     host: str
     pid: int | None
     state: str
-    """waiting (for its Start), running, frozen, finished, recovering, dead."""
+    """waiting (for its Start), running, frozen, finished, recovering, dead, spread (its peers have its slices)."""
     incarnation: int
     slices: int
     frontier: int | None
@@ -83,7 +83,7 @@ def _state(replica: Replica, stats: Stats | None) -> str:
     if replica.recovering:
         return "recovering"
     if not replica.alive:
-        return "dead"
+        return "spread" if replica.spread else "dead"
     return "waiting" if stats is None else stats.state
 
 

@@ -34,6 +34,8 @@ class Checks:
         producer = self._plan[self._operator.inputs[message.input].operator]
         if message.producer != self._plan.index(producer.name) or not 0 <= message.producer_slice < producer.slices:
             raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")
+        if not isinstance(message, Gone) and not 0 <= message.replica < len(producer.replicas):
+            raise ProtocolError(f"tiles from replica {message.replica} of {producer.name}: there is none")
         return producer
 
     def consumer(self, consumer: int, slices: Sequence[int], cuts: Sequence[int]) -> Operator:
@@ -44,6 +46,16 @@ class Checks:
         if any(not 0 <= index < operator.slices for index in slices) or any(not START <= cut <= END for cut in cuts):
             raise ProtocolError(f"slices {slices} at {cuts}: not of operator {consumer}")
         return operator
+
+    def slices(self, operator: int, replica: int, slices: Sequence[tuple[int, int]]) -> None:
+        """Slices that are said to live at a replica, each with its incarnation."""
+        if not 0 <= operator < len(self._plan.operators):
+            raise ProtocolError(f"operator {operator}: there is none")
+        known = self._plan.operators[operator]
+        if not 0 <= replica < len(known.replicas) or any(
+            not 0 <= index < known.slices or incarnation < 0 for index, incarnation in slices
+        ):
+            raise ProtocolError(f"operator {operator}, replica {replica}: cannot have slices {slices}")
 
     def ring(self, operator: int, replica: int, kind: str) -> None:
         """A message of our own ring, from one of its replicas."""

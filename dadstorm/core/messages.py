@@ -5,6 +5,9 @@ Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("sen
 their acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation
 introduces itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by
 their index in the plan.
+
+Replicas and slices have incarnations. A replica's grows when it is brought back, a slice's when it is resumed: with it,
+or, with ``recovery: spread``, by a peer that adopts it.
 """
 
 from __future__ import annotations
@@ -34,10 +37,13 @@ class Want(NamedTuple):
 
 class Tiles(msgspec.Struct, tag="tiles", frozen=True):
     """Tiles ``[lo, hi)`` of one producer slice for some slices of one consumer. The body holds their rows one after the
-    other: the first ``counts[0]`` are for ``slices[0]``, and so on."""
+    other: the first ``counts[0]`` are for ``slices[0]``, and so on. ``replica`` and ``incarnation`` tell where the
+    producer slice lives."""
 
     producer: int
+    replica: int
     producer_slice: int
+    incarnation: int
     consumer: int
     input: int
     lo: int
@@ -53,7 +59,9 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     still there, so take a snapshot at ``hi``."""
 
     producer: int
+    replica: int
     producer_slice: int
+    incarnation: int
     consumer: int
     input: int
     hi: int
@@ -61,7 +69,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Attach(msgspec.Struct, tag="attach", frozen=True):
-    """A consumer's slices are at this replica, in this incarnation, and want these channels from these seqs on."""
+    """A consumer's slices, all of this incarnation, are at this replica and want these channels from these seqs on."""
 
     consumer: int
     replica: int
@@ -90,11 +98,12 @@ class Safe(msgspec.Struct, tag="safe", frozen=True):
 
 
 class Here(msgspec.Struct, tag="here", frozen=True):
-    """A new incarnation of a replica has resumed: attach to it, and let it hold copies."""
+    """A replica has resumed slices: attach to them, and let it hold copies. ``slices``: each with its incarnation."""
 
     operator: int
     replica: int
     incarnation: int
+    slices: tuple[tuple[int, int], ...] = ()
 
 
 class Copy(msgspec.Struct, tag="copy", frozen=True):
@@ -133,12 +142,14 @@ class Held(msgspec.Struct, tag="held", frozen=True):
 
 
 class Seek(msgspec.Struct, tag="seek", frozen=True):
-    """A new incarnation asks a holder for the slices it is to resume."""
+    """A replica asks a holder for slices that it is to resume, in this incarnation of theirs; it is itself of the
+    incarnation ``reborn``."""
 
     operator: int
     replica: int
     incarnation: int
     slices: tuple[int, ...]
+    reborn: int
 
 
 class Found(msgspec.Struct, tag="found", frozen=True):
@@ -168,4 +179,15 @@ class Down(msgspec.Struct, tag="down", frozen=True):
     incarnation: int
 
 
-Message = Tiles | Done | Attach | Gone | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down
+class Adopt(msgspec.Struct, tag="adopt", frozen=True):
+    """To a living replica, from a PCS: this incarnation of ``lost`` has ended; resume these (slice, incarnation) of
+    its slices."""
+
+    operator: int
+    replica: int
+    lost: int
+    lost_incarnation: int
+    slices: tuple[tuple[int, int], ...]
+
+
+Message = Tiles | Done | Attach | Gone | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down | Adopt

@@ -45,8 +45,9 @@ class Emission:
 class Outlet:
     def __init__(
         self,
-        producer: int,
+        producer: Peer,
         producer_slice: int,
+        incarnation: int,
         consumer: int,
         input_index: int,
         port: int,
@@ -57,6 +58,7 @@ class Outlet:
     ) -> None:
         self._producer = producer
         self._producer_slice = producer_slice
+        self._incarnation = incarnation
         self.consumer = consumer
         self.input = input_index
         self.port = port
@@ -118,7 +120,9 @@ class Outlet:
 
     def standing(self, still: bool) -> Iterator[tuple[Peer, Done]]:
         """Tell every replica that slices of the consumer live at how far this producer slice has come."""
-        done = Done(self._producer, self._producer_slice, self.consumer, self.input, self._done, still)
+        done = Done(
+            *self._producer, self._producer_slice, self._incarnation, self.consumer, self.input, self._done, still
+        )
         for home in sorted({home for home in self._homes if home is not None}):
             yield Peer(self.consumer, home), done
 
@@ -148,8 +152,10 @@ class Outlet:
         counts = tuple(int(count) for count in np.diff(offsets))
         rows = emission.rows.slice(int(offsets[0]), int(offsets[-1]))
         message = Tiles(
-            producer=self._producer,
+            producer=self._producer.operator,
+            replica=self._producer.replica,
             producer_slice=self._producer_slice,
+            incarnation=self._incarnation,
             consumer=self.consumer,
             input=self.input,
             lo=emission.lo,

@@ -1,4 +1,4 @@
-"""Seeking: how a new incarnation finds the state of the slices it is to resume.
+"""Seeking: how a replica finds the state of the slices it is to resume.
 
 It asks everybody who may hold copies for every slice, again on each tick, and waits until all have answered or are
 known to be dead: a holder that answers late may have the newest copy. Of all copies of a slice the one of the highest
@@ -8,7 +8,7 @@ the line; if its producers have moved on since, they will say so, and the state 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -19,9 +19,11 @@ from dadstorm.core.vault import Delta
 
 
 class Seeking:
-    def __init__(self, me: Peer, incarnation: int, slices: Sequence[int], asked: Iterable[int]) -> None:
+    def __init__(self, me: Peer, reborn: int, slices: Mapping[int, int], asked: Iterable[int]) -> None:
+        """``slices``: which, and in which incarnation each is to be resumed; ``reborn``: the replica's own."""
         self._me = me
-        self._incarnation = incarnation
+        self._reborn = reborn
+        self.slices = dict(slices)
         self._waiting = {holder: set(slices) for holder in asked}
         """Who was asked, and for which slices the answer is still to come."""
         self._found: dict[int, tuple[int, Delta]] = {}
@@ -31,9 +33,16 @@ class Seeking:
         return not self._waiting
 
     def ask(self) -> Iterator[Tell]:
-        for holder, slices in self._waiting.items():
-            seek = Seek(self._me.operator, self._me.replica, self._incarnation, tuple(sorted(slices)))
-            yield Tell(Peer(self._me.operator, holder), seek)
+        for holder in list(self._waiting):
+            for seek in self.questions(holder):
+                yield Tell(Peer(self._me.operator, holder), seek)
+
+    def questions(self, holder: int) -> Iterator[Seek]:
+        """What a holder has not answered yet."""
+        waiting = self._waiting.get(holder, set())
+        for incarnation in sorted({self.slices[index] for index in waiting}):
+            slices = tuple(sorted(index for index in waiting if self.slices[index] == incarnation))
+            yield Seek(self._me.operator, self._me.replica, incarnation, slices, self._reborn)
 
     def answered(self, message: Found, table: pa.RecordBatch | None) -> None:
         """One holder's copy of one slice, or that it has none."""

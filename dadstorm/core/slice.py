@@ -34,6 +34,8 @@ from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.vault import Delta, Mark
 from dadstorm.core.window import Window
 
+WRITTEN = "written"
+"""Where a sink's mark tells how many rows were written."""
 TILE_BYTES_MAX = 32 << 20
 """A tile heavier than this is cut in two where it holds more than one seq, so that messages stay of handy size."""
 
@@ -374,11 +376,20 @@ class SinkSlice(Slice):
     snapshots are the sink's marks, at the cuts that are committed."""
 
     def __init__(
-        self, index: int, cut: int, keeper: Keeper | None, stride: Stride, merger: Merger, schema: pa.Schema
+        self,
+        index: int,
+        cut: int,
+        keeper: Keeper | None,
+        stride: Stride,
+        merger: Merger,
+        schema: pa.Schema,
+        written: int = 0,
     ) -> None:
+        """``written``: how many rows below the cut were."""
         super().__init__(index, cut, (), keeper, stride)
         self.merger = merger
         self.committed = cut
+        self.rows_in = self.rows_out = written
         self._nothing = Rows.empty(schema)
         self._held: list[Rows] = []
         """Rows of a seq that is not complete yet."""
@@ -411,5 +422,5 @@ class SinkSlice(Slice):
         if cut > self.committed:
             self.committed = cut
             self.rows_out = self.rows_in
-            yield from self._snapshot(cut, None, mark)
+            yield from self._snapshot(cut, None, {**mark, WRITTEN: self.rows_out})
             yield from self.keep()

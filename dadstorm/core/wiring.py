@@ -10,7 +10,7 @@ from dadstorm.core.kernel import Kernel
 from dadstorm.core.messages import Peer
 from dadstorm.core.outlet import Outlet
 from dadstorm.core.routing import Router
-from dadstorm.core.slice import Merger, SinkSlice, SourceSlice, WorkSlice
+from dadstorm.core.slice import WRITTEN, Merger, SinkSlice, SourceSlice, WorkSlice
 from dadstorm.core.stride import Stride
 from dadstorm.core.vault import Delta, Vault
 from dadstorm.core.window import Window
@@ -18,23 +18,22 @@ from dadstorm.plan import Operator, Plan
 
 
 class Wiring:
-    """Builds the slices of one replica, each at the cut where it resumes."""
+    """Builds the slices of one replica, each at the cut where it resumes, in its incarnation."""
 
-    def __init__(self, plan: Plan, me: Peer, incarnation: int, make_kernel: Callable[[Operator], Kernel]) -> None:
+    def __init__(self, plan: Plan, me: Peer, make_kernel: Callable[[Operator], Kernel]) -> None:
         self._plan = plan
         self._me = me
-        self._incarnation = incarnation
         self._operator = plan.operators[me.operator]
         self._make_kernel = make_kernel
         self._at_most_once = plan.semantics == "at-most-once"
         self.input_schema = plan.input_schema(self._operator) if self._operator.inputs else None
 
-    def source(self, index: int, base: Delta) -> SourceSlice:
+    def source(self, index: int, incarnation: int, base: Delta) -> SourceSlice:
         slice_ = SourceSlice(
             index,
             base.cut,
-            self._outlets(index, base.cut),
-            self._keeper(index, base),
+            self._outlets(index, incarnation, base.cut),
+            self._keeper(index, incarnation, base),
             self._stride(),
             self._window(),
             self._operator.schema,
@@ -42,22 +41,23 @@ class Wiring:
         slice_.audit = self._audit(index, base)
         return slice_
 
-    def sink(self, index: int, base: Delta) -> SinkSlice:
+    def sink(self, index: int, incarnation: int, base: Delta) -> SinkSlice:
         assert self.input_schema is not None
-        merger, keeper = self._merger(base.cut), self._keeper(index, base)
-        slice_ = SinkSlice(index, base.cut, keeper, self._stride(), merger, self.input_schema)
+        merger, keeper = self._merger(base.cut), self._keeper(index, incarnation, base)
+        written = int((base.mark or {}).get(WRITTEN, 0))
+        slice_ = SinkSlice(index, base.cut, keeper, self._stride(), merger, self.input_schema, written)
         slice_.audit = self._audit(index, base)
         return slice_
 
-    def work(self, index: int, base: Delta) -> WorkSlice:
+    def work(self, index: int, incarnation: int, base: Delta) -> WorkSlice:
         kernel = self._make_kernel(self._operator)
         if base.table is not None:
             kernel.restore(base.table)
         slice_ = WorkSlice(
             index,
             base.cut,
-            self._outlets(index, base.cut),
-            self._keeper(index, base),
+            self._outlets(index, incarnation, base.cut),
+            self._keeper(index, incarnation, base),
             self._stride(),
             self._merger(base.cut),
             kernel,
@@ -70,11 +70,12 @@ class Wiring:
     def _audit(self, index: int, base: Delta) -> Audit | None:
         return Audit(index, self._plan.span, base.cut, base.mark) if self._plan.audit else None
 
-    def _outlets(self, slice_index: int, cut: int) -> list[Outlet]:
+    def _outlets(self, slice_index: int, incarnation: int, cut: int) -> list[Outlet]:
         return [
             Outlet(
-                producer=self._me.operator,
+                producer=self._me,
                 producer_slice=slice_index,
+                incarnation=incarnation,
                 consumer=self._plan.index(consumer.name),
                 input_index=input_index,
                 port=consumer.inputs[input_index].port,
@@ -86,11 +87,11 @@ class Wiring:
             for consumer, input_index in self._plan.consumers(self._operator.name)
         ]
 
-    def _keeper(self, slice_index: int, base: Delta) -> Keeper | None:
+    def _keeper(self, slice_index: int, incarnation: int, base: Delta) -> Keeper | None:
         """Sources and sinks always know where they stand; state is kept unless it may be lost."""
         if self._at_most_once and self._operator.kind not in ("source", "sink"):
             return None
-        return Keeper(self._me, slice_index, self._incarnation, Vault(base))
+        return Keeper(self._me, slice_index, incarnation, Vault(base))
 
     def _stride(self) -> Stride:
         """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach."""

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dadstorm.core.audit import Audited
+from dadstorm.core.exchange import Lost
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.ledger import Ledger
 from dadstorm.core.messages import PCS, Message, Peer
 from dadstorm.core.outlet import Send
-from dadstorm.core.replica import Action, Give, Lost, Open, ReplicaMachine
+from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
 from dadstorm.core.rows import Rows
 from dadstorm.core.slice import Deliver, Tell
@@ -133,7 +134,7 @@ class Cluster:
     def run(self, events_max: int = 1_000_000, until_ms: float = NEVER) -> dict[str, list[Row]]:
         """Every row that each sink wrote, as (seq, sub, fields…), by the sink's name."""
         agenda = self.agenda
-        while self._unfinished:
+        while self._unfinished or not self.pcs.settled:
             if agenda.events >= events_max or agenda.now_ms >= until_ms:
                 raise Stuck(f"not finished after {agenda.events} events, {agenda.now_ms:.0f} ms")
             agenda.step()
@@ -309,7 +310,13 @@ class Cluster:
 
     # -- processes -----------------------------------------------------------------------------------------------
 
-    def start(self, peer: Peer, incarnation: int, living: Mapping[int, int] | None) -> None:
+    def start(
+        self,
+        peer: Peer,
+        incarnation: int,
+        living: Mapping[int, int] | None,
+        slices: Mapping[int, int] | None = None,
+    ) -> None:
         """A process begins to live; a later incarnation knows who else of its ring does."""
         if incarnation:
             self.note(f"{self.name(peer)} begins incarnation {incarnation}, told of {living}")
@@ -319,7 +326,7 @@ class Cluster:
         process = self.processes[peer] = Process(peer, machine, self.chance.choice(TURN_MS))
         process.next_tick_ms = self.agenda.now_ms + self.faults.tick_ms * self.chance.random()
         self._network.take(peer)  # What came while nobody was there is lost.
-        self._do(process, machine.begin(living))
+        self._do(process, machine.begin(living, slices))
         self._wake(process, self.agenda.now_ms)
 
     def kill(self, peer: Peer, why: str) -> None:
@@ -327,6 +334,16 @@ class Cluster:
         self._end(self.processes.pop(peer), f"dies: {why}")
         self._unfinished.add(peer)
         self.pcs.died(peer)
+
+    def spread(self, peer: Peer) -> None:
+        """The slices of a lost replica go to its peers; it is not started again."""
+        self.note(f"{self.name(peer)} is not started again: its peers adopt its slices")
+        self._unfinished.discard(peer)
+
+    def adopted(self, peer: Peer) -> None:
+        """A replica has got slices of a lost peer, and may have to go on."""
+        self._unfinished.add(peer)
+        self._wake(self.processes[peer], self.agenda.now_ms)
 
     def supersede(self, peer: Peer) -> None:
         """The process is given up, but lives on."""

@@ -240,8 +240,9 @@ class Storm(NoFaults):
         """Whether this replica may be given up by others, or is one whom nobody can replace before it is back."""
         operator = self._cluster.plan.operators[victim.operator]
         everybody = [*self._cluster.processes.values(), *self._cluster.zombies]
+        mine = self._cluster.processes[victim].machine
         return all(
-            operator.home(index) == victim.replica and not copies_at(everybody, victim.operator, index)
+            mine.hosts([index]) and not copies_at(everybody, victim.operator, index)
             for index in range(operator.slices)
             if not self._kept_without(victim, index)
         )
@@ -272,7 +273,9 @@ class Storm(NoFaults):
             if peer.operator == victim.operator and peer != victim and not self._doubtful.get(peer)
         ]
         owned = any(index in process.machine.slices for process in sure)
-        return owned or any(cut >= reached for cut in copies_at(sure, victim.operator, index))
+        at_pcs = self._cluster.pcs.holder.find(victim.operator, index)
+        copies = copies_at(sure, victim.operator, index) + ([] if at_pcs is None else [at_pcs[1].cut])
+        return owned or any(cut >= reached for cut in copies)
 
 
 def copies_at(processes: Iterable[Process], operator: int, index: int) -> list[int]:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dadstorm.core.holder import Holder
-from dadstorm.core.messages import PCS, Copy, Down, Message, Peer, Seek, Settle
+from dadstorm.core.messages import PCS, Adopt, Copy, Down, Message, Peer, Seek, Settle
 from dadstorm.core.replica import give
 from dadstorm.core.ring import Respawn
+from dadstorm.core.spreading import Spreading
 from dadstorm.simulator.network import Body
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ TICK_MS = 50.0
 class SimulatedPcs:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._holder = Holder(PCS, 0)
+        self.holder = Holder(PCS, 0)
+        self._spreads = cluster.plan.recovery == "spread"
+        self._spreading = Spreading(cluster.plan)
         self.frozen = False
         self._waiting: list[Callable[[], None]] = []
         """What has come while the PCS hangs."""
@@ -45,12 +48,12 @@ class SimulatedPcs:
             self._waiting.append(lambda: self.take(sender, message, body))
         elif isinstance(message, Seek):
             for index in message.slices:
-                found = give(self._holder, PCS, message, index)
+                found = give(self.holder, PCS, message, index)
                 self._say(sender, found.message, found.table)
         elif isinstance(message, Copy):
-            self._say(sender, self._holder.copy(message, body))
+            self._say(sender, self.holder.copy(message, body))
         elif isinstance(message, Settle):
-            self._say(sender, self._holder.settle(message))
+            self._say(sender, self.holder.settle(message))
 
     def thaw(self) -> None:
         """Go on. Who has not listened for long cannot tell others' silence from its own, and begins to listen anew."""
@@ -63,6 +66,8 @@ class SimulatedPcs:
             what()
 
     def died(self, peer: Peer) -> None:
+        if not self._wanted(peer):
+            self._cluster.spread(peer)
         if not self.frozen:
             self._spread_the_news(peer)
 
@@ -75,13 +80,34 @@ class SimulatedPcs:
         if not self.frozen:
             for peer in self._cluster.dead():
                 self._spread_the_news(peer)
+            for adopt in self._spreading.unheard():
+                self._adopt(adopt)
+
+    def _adopt(self, adopt: Adopt) -> None:
+        """Tell an adopter, until it is seen to have heard it."""
+        adopter = Peer(adopt.operator, adopt.replica)
+        process = self._cluster.processes.get(adopter)
+        if process is not None and process.machine.hosts(index for index, _ in adopt.slices):
+            self._spreading.heard(adopter, adopt.slices)
+            self._cluster.adopted(adopter)
+        else:
+            self._say(adopter, adopt)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no slice is without an owner."""
+        return not self._spreading.unheard()
 
     def _spread_the_news(self, peer: Peer) -> None:
         others = [other for other in self._cluster.processes if other.operator == peer.operator and other != peer]
         for other in others:
             self._say(other, Down(peer.operator, peer.replica, self._cluster.incarnations[peer]))
-        if not others:
+        if not others and self._wanted(peer):
             self._respawn(peer)
+
+    def _wanted(self, peer: Peer) -> bool:
+        """Whether a dead replica is to be replaced: its slices may have been spread already."""
+        return not self._spreads or bool(self._spreading.slices(peer))
 
     def asked_to_respawn(self, operator: int, request: Respawn) -> None:
         """A leader asks for a new incarnation."""
@@ -91,7 +117,8 @@ class SimulatedPcs:
             self._waiting.append(lambda: self.asked_to_respawn(operator, request))
             return
         if peer not in cluster.processes:
-            self._respawn(peer)
+            if self._wanted(peer):
+                self._respawn(peer)
             return
         silent_ms = cluster.agenda.now_ms - self._heard_ms.get(peer, 0.0)
         if request.incarnation > cluster.incarnations[peer] and silent_ms > cluster.plan.suspect_after_ms:
@@ -108,5 +135,14 @@ class SimulatedPcs:
             for other in cluster.processes
             if other.operator == peer.operator and other != peer
         }
+        if self._spreads and living:
+            size = len(cluster.plan.operators[peer.operator].replicas)
+            order = [(peer.replica + step) % size for step in range(1, size)]
+            self._spreading.spread(peer, cluster.incarnations[peer], [r for r in order if r in living])
+            cluster.spread(peer)
+            for adopt in self._spreading.unheard():
+                self._adopt(adopt)
+            return
         self._heard_ms[peer] = cluster.agenda.now_ms
-        cluster.start(peer, cluster.incarnations[peer] + 1, living)
+        slices = self._spreading.respawn(peer) if self._spreads else None
+        cluster.start(peer, cluster.incarnations[peer] + 1, living, slices)

@@ -95,7 +95,8 @@ class Scenario:
         )
 
     def about(self) -> str:
-        lines = [f"{self.plan.semantics}, window {self.plan.window_rows}, backups {self.plan.backups or 'all'}"]
+        plan = self.plan
+        lines = [f"{plan.semantics}, {plan.recovery}, window {plan.window_rows}, backups {plan.backups or 'all'}"]
         for operator in self.plan.operators:
             inputs = " and ".join(link.operator for link in operator.inputs)
             records = f", {len(self.records[operator.name])} records" if operator.kind == "source" else ""

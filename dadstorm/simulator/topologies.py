@@ -43,6 +43,7 @@ def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
         suspect_after_ms=suspect_after_ms,
         backups=chance.choice((0, 0, 1, 2)),
         seed=chance.randrange(4),
+        recovery=chance.choice(("respawn", "respawn", "spread")),
     )
 
 

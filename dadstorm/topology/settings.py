@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from dadstorm.plan import LoggingLevel, ScriptLine, Semantics
+from dadstorm.plan import LoggingLevel, Recovery, ScriptLine, Semantics
 from dadstorm.topology import values
 from dadstorm.topology.document import Mapping, Node, Text, found
 from dadstorm.topology.placement import PCS_PORT, endpoint, join
@@ -43,6 +43,7 @@ class Settings:
     ragged: bool = False
     suspect_after_ms: int = 1000
     backups: int = 0
+    recovery: Recovery = "respawn"
     script: tuple[ScriptLine, ...] = ()
 
 
@@ -77,6 +78,9 @@ def read(report: Report, section: Section, path: str) -> Settings:
         settings.suspect_after_ms = after or settings.suspect_after_ms
     if node := section.get("backups"):
         settings.backups = values.integer(report, node, "backups", 0, BACKUPS_MAX) or 0
+    if node := section.get("recovery"):
+        recovery = values.choice(report, node, "recovery", get_args(Recovery))
+        settings.recovery = cast(Recovery, recovery or settings.recovery)
     if node := section.get("script"):
         settings.script = _script(report, node)
     return settings

@@ -111,6 +111,24 @@ class Resume(msgspec.Struct, frozen=True):
     interval_ms: int = 0
     slow_ms: int = 0
     cuts: Cuts = ()
+    slices: dict[int, int] | None = None
+    """The slices it is to resume, each in its incarnation; None: those that the plan gives it."""
+
+
+class Adopted(msgspec.Struct, tag="adopted", frozen=True):
+    """Replica → its PCS → the other PCSs: it has these slices of a lost peer, each in its incarnation."""
+
+    operator: int
+    replica: int
+    slices: tuple[tuple[int, int], ...]
+
+
+class Spread(msgspec.Struct, tag="spread", frozen=True):
+    """PCS → PuppetMaster: a lost replica is not started again; these others of its ring adopt its slices."""
+
+    operator: int
+    replica: int
+    over: tuple[int, ...]
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
@@ -258,10 +276,11 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """Replica → PuppetMaster: everything I host is safe to the end of the line."""
+    """Replica → PuppetMaster: everything I host, these slices, is safe to the end of the line."""
 
     operator: int
     replica: int
+    slices: tuple[int, ...] = ()
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
@@ -297,6 +316,8 @@ Message = (
     | Closed
     | Spawn
     | Respawn
+    | Adopted
+    | Spread
     | Spawned
     | Refused
     | Died

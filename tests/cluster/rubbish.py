@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from dadstorm.core.messages import (
+    Adopt,
     Attach,
     Beat,
     Copy,
@@ -58,20 +59,21 @@ def opening(token: bytes, plan: bytes) -> control.Open:
 
 
 MESSAGES: list[tuple[control.Message, Content]] = [
-    (Tiles(0, 0, 1, 0, 0, 10, (0, 1), (2, 2)), some_rows()),
-    (Tiles(0, 0, 1, 0, 0, 10, (0,), (0,)), None),
+    (Tiles(0, 0, 0, 0, 1, 0, 0, 10, (0, 1), (2, 2)), some_rows()),
+    (Tiles(0, 0, 0, 0, 1, 0, 0, 10, (0,), (0,)), None),
     (Attach(1, 0, 0, 0, (Want(0, 0, 0),)), None),
-    (Done(0, 0, 1, 0, 7, True), None),
+    (Done(0, 0, 0, 0, 1, 0, 7, True), None),
     (Gone(0, 0, 1, 0, 0, 7), None),
-    (Here(0, 0, 1), None),
+    (Here(0, 0, 1, ((0, 1),)), None),
     (Copy(0, 0, 0, 0, None, 7, {"line": 3}), some_rows().data),
     (Copy(0, 0, 0, 0, 7, 8), None),
     (Settle(0, 0, 0, 0, 7), None),
     (Held(0, 0, 0, 1, 0, 7, 5), None),
-    (Seek(0, 0, 1, (0, 1)), None),
+    (Seek(0, 0, 1, (0, 1), 1), None),
     (Found(0, 0, 0, 1, 7, None), some_rows().data),
     (Beat(0, 0, 0), None),
     (Down(0, 0, 0), None),
+    (Adopt(0, 1, 0, 0, ((0, 1), (2, 1))), None),
     (control.Respawn(0, 0, 1), None),
     (Safe(1, 0, ((0, 7),)), None),
     (opening(TOKEN, b"plan"), None),
@@ -130,7 +132,7 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
     """Well-formed messages, with the right token, that make no sense to whomever they come."""
     far = numbers([1 << 61, 1 << 62])
     tiles = [
-        (Tiles(p, s, c, i, lo, hi, slices, counts), rows)
+        (Tiles(p, 0, s, 0, c, i, lo, hi, slices, counts), rows)
         for p, s, c, i in [(0, 9, 1, 0), (0, -1, 1, 0), (2**64 - 1, 0, 1, 0), (0, 0, 9, 0), (0, 0, 1, 7), (4, 0, 3, 0)]
         for lo, hi, slices, counts, rows in [
             (0, 10, (0,), (0,), None),
@@ -141,12 +143,12 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
     ]
     for consumer, producer in [(1, 0), (2, 0), (3, 1), (4, 3)]:
         tiles += [
-            (Tiles(producer, 0, consumer, 0, 10, 20, (0,), (2,)), far),  # Outside of the range.
-            (Tiles(producer, 0, consumer, 0, 0, 2**63 - 1, (0,), (-2,)), None),
-            (Tiles(producer, 0, consumer, 0, 0, 2**63 - 1, (0, 0), (1,)), far),
-            (Tiles(producer, 0, consumer, 0, 0, 2**63 - 1, (77,), (2,)), far),
-            (Tiles(producer, 0, consumer, 0, 0, 2**63 - 1, (0,), (4,)), some_rows()),  # Of another schema.
-            (Tiles(producer, 0, consumer, 0, 7, 3, (0,), (0,)), None),
+            (Tiles(producer, 0, 0, 0, consumer, 0, 10, 20, (0,), (2,)), far),  # Outside of the range.
+            (Tiles(producer, 0, 0, 0, consumer, 0, 0, 2**63 - 1, (0,), (-2,)), None),
+            (Tiles(producer, 0, 0, 0, consumer, 0, 0, 2**63 - 1, (0, 0), (1,)), far),
+            (Tiles(producer, 0, 0, 0, consumer, 0, 0, 2**63 - 1, (77,), (2,)), far),
+            (Tiles(producer, 0, 0, 0, consumer, 0, 0, 2**63 - 1, (0,), (4,)), some_rows()),  # Of another schema.
+            (Tiles(producer, 0, 0, 0, consumer, 0, 7, 3, (0,), (0,)), None),
         ]
     attach: list[Any] = [
         Attach(c, r, 0, i, (Want(*w),))
@@ -154,14 +156,17 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
     ]
     safe = [Safe(9, 0, ((0, 1),)), Safe(1, 9, ((0, 1),)), Safe(1, 0, ((99, 1),)), Safe(1, 0, ((0, -5),))]
     ring: list[Any] = [
-        Done(7, 0, 1, 0, 5, True),
-        Done(0, 0, 9, 2**64 - 1, -1, False),
+        Done(7, 0, 0, 0, 1, 0, 5, True),
+        Done(0, 2**63, 0, -1, 9, 2**64 - 1, -1, False),
         Gone(7, 0, 1, 0, 0, 5),
-        Here(2**64 - 1, -1, -1),
+        Here(2**64 - 1, -1, -1, ((2**64 - 1, -7),)),
+        Here(0, 0, 1, ((99, 1),)),
+        Adopt(0, 0, 7, 0, ((0, 1),)),
+        Adopt(99, -1, 0, 2**64 - 1, ((2**64 - 1, -1),)),
         Copy(77, 0, 0, 0, None, 5, {"a": [{"b": None}]}),
         Copy(77, 0, 0, 99, -1, -5),
         Settle(77, 0, 0, -1, 5),
-        Seek(99, 0, 0, (0, 2**64 - 1)),
+        Seek(99, 0, 0, (0, 2**64 - 1), -1),
         Beat(99, 0, 0),
         Down(99, 0, 0),
         control.Respawn(99, 0, 5),

@@ -33,6 +33,7 @@ from kit import ROOT, Running, until
 from rubbish import FOREIGN, MESSAGES, SCHEMA, TOKEN, forged, mutations, nonsense, numbers, opening, sense_without
 
 from dadstorm import topology
+from dadstorm.core.checks import ProtocolError
 from dadstorm.core.messages import (
     Attach,
     Beat,
@@ -50,7 +51,7 @@ from dadstorm.core.messages import (
     Tiles,
     Want,
 )
-from dadstorm.core.replica import ProtocolError, ReplicaMachine
+from dadstorm.core.replica import ReplicaMachine
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
 from dadstorm.wire import control

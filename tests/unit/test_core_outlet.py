@@ -17,7 +17,7 @@ NOTHING = Rows.empty(SCHEMA)
 
 
 def outlet(slices: int = 1, retain: bool = True) -> Outlet:
-    return Outlet(PRODUCER, 3, CONSUMER, INPUT, 0, Router("random", (), slices, 0), retain)
+    return Outlet(Peer(PRODUCER, 0), 3, 0, CONSUMER, INPUT, 0, Router("random", (), slices, 0), retain)
 
 
 def sent(sends: Iterable[Send]) -> list[tuple[int, tuple[int, ...], int, int]]:

@@ -21,10 +21,11 @@ from core_kit import (
     unborn,
 )
 
+from dadstorm.core.checks import ProtocolError
 from dadstorm.core.line import END
 from dadstorm.core.messages import Attach, Done, Here, Message, Peer, Safe, Tiles, Want
 from dadstorm.core.outlet import Send
-from dadstorm.core.replica import ProtocolError, ReplicaMachine, Tell
+from dadstorm.core.replica import ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
 from dadstorm.core.slice import Deliver
 from dadstorm.plan import Field, Plan, Routing
@@ -46,7 +47,7 @@ def plan(**settings: Any) -> Plan:
 def tiles(lo: int, hi: int, counts: tuple[int, ...], **changes: Any) -> Tiles:
     """Tiles of the first source slice for the operator's first slice."""
     message = Tiles(
-        producer=SOURCE, producer_slice=0, consumer=WORK, input=0, lo=lo, hi=hi, slices=(0,), counts=counts
+        SOURCE, 0, producer_slice=0, incarnation=0, consumer=WORK, input=0, lo=lo, hi=hi, slices=(0,), counts=counts
     )
     return msgspec.structs.replace(message, **changes)
 
@@ -68,7 +69,7 @@ def test_a_replica_asks_every_producer_for_the_channels_of_its_slices() -> None:
 def test_it_asks_from_where_it_stands() -> None:
     work = machine(plan(), "work")
     list(work.handle(tiles(0, 10, (1,)), rows(4)))
-    again = told(work.handle(Here(SOURCE, 0, 1)))
+    again = told(work.handle(Here(SOURCE, 0, 1, ((0, 1),))))
     assert again == [(Peer(SOURCE, 0), Attach(WORK, 0, 0, 0, (Want(0, 0, 10),)))], "to a new incarnation of a producer"
 
 
@@ -109,7 +110,7 @@ def test_what_comes_twice_counts_once(semantics: str) -> None:
 def test_a_message_for_several_slices_gives_each_its_rows() -> None:
     wide = plan_of(operator("s", "source"), operator("w", "dup", ["s"], slices=3, routing=Routing("random")))
     work = machine(wide, "w")
-    message = Tiles(producer=0, producer_slice=0, consumer=1, input=0, lo=0, hi=9, slices=(0, 1, 2), counts=(2, 0, 1))
+    message = Tiles(0, 0, 0, 0, consumer=1, input=0, lo=0, hi=9, slices=(0, 1, 2), counts=(2, 0, 1))
     list(work.handle(message, rows(3, 5, 1)))
     queued = [consumer.merger.queued for consumer in work.consumers.values()]
     assert queued == [2, 0, 1]
@@ -118,7 +119,7 @@ def test_a_message_for_several_slices_gives_each_its_rows() -> None:
 def test_slices_work_in_turn() -> None:
     wide = plan_of(operator("s", "source"), operator("w", "dup", ["s"], slices=2, routing=Routing("random")))
     work = machine(wide, "w")
-    message = Tiles(producer=0, producer_slice=0, consumer=1, input=0, lo=0, hi=9, slices=(0, 1), counts=(3, 3))
+    message = Tiles(0, 0, 0, 0, consumer=1, input=0, lo=0, hi=9, slices=(0, 1), counts=(3, 3))
     list(work.handle(message, rows(0, 1, 2, 3, 4, 5)))
     done = []
     while work.has_work():
@@ -165,7 +166,7 @@ def test_what_consumers_are_safe_of_is_forgotten_and_passed_on() -> None:
     list(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),))))
     for producer_slice in (0, 1):
         list(work.handle(tiles(0, 10, (1,), producer_slice=producer_slice), rows(4 + producer_slice)))
-        list(work.handle(Done(SOURCE, producer_slice, WORK, 0, 10, still=True)))
+        list(work.handle(Done(SOURCE, 0, producer_slice, 0, WORK, 0, 10, still=True)))
     assert ranges(kept.do(work.work(10))) == [(0, 10, [4, 5])]
     assert list(work.announce()) == []
     kept.do(work.handle(Safe(SINK, 0, ((0, 10),))))
@@ -181,9 +182,9 @@ def test_who_stands_at_the_lowest_place_where_a_source_stands_still_says_so() ->
     for producer_slice, hi in ((0, 10), (1, 20)):
         list(work.handle(tiles(0, hi, (1,), producer_slice=producer_slice), rows(4 + producer_slice)))
     for producer_slice, hi in ((0, 10), (1, 20)):
-        list(work.handle(Done(SOURCE, producer_slice, WORK, 0, hi, still=True)))
+        list(work.handle(Done(SOURCE, 0, producer_slice, 0, WORK, 0, hi, still=True)))
     said = [message for _, message in told(kept.do(work.work(10))) if isinstance(message, Done)]
-    assert said == [Done(WORK, 0, SINK, 0, 10, still=True)]
+    assert said == [Done(WORK, 0, 0, 0, SINK, 0, 10, still=True)]
 
 
 def test_without_a_holder_of_its_snapshots_nothing_is_safe() -> None:
@@ -264,13 +265,12 @@ BAD_ATTACHES: dict[str, Attach] = {
     "by a negative input": Attach(SINK, 0, 0, -1, (WANT,)),
     "from a replica that there is not": Attach(SINK, 1, 0, 0, (WANT,)),
     "from a negative replica": Attach(SINK, -1, 0, 0, (WANT,)),
-    "to a slice that lives elsewhere": Attach(SINK, 0, 0, 0, (Want(1, 0, 0),)),
     "to a slice that there is not": Attach(SINK, 0, 0, 0, (Want(5, 0, 0),)),
     "for a slice that there is not": Attach(SINK, 0, 0, 0, (Want(0, 1, 0),)),
     "for a negative slice": Attach(SINK, 0, 0, 0, (Want(0, -1, 0),)),
     "from before the line": Attach(SINK, 0, 0, 0, (Want(0, 0, -1),)),
     "from beyond the line": Attach(SINK, 0, 0, 0, (Want(0, 0, END + 1),)),
-    "right at first and then wrong": Attach(SINK, 0, 0, 0, (Want(0, 0, 5), Want(1, 0, 5))),
+    "right at first and then wrong": Attach(SINK, 0, 0, 0, (Want(0, 0, 5), Want(7, 0, 5))),
 }
 
 BAD_SAFES: dict[str, Safe] = {
@@ -307,6 +307,14 @@ def test_attaching_to_what_is_not_here_is_refused(what: str) -> None:
 @pytest.mark.parametrize("what", BAD_SAFES)
 def test_a_safe_cut_that_nobody_can_have_is_refused(what: str) -> None:
     refuses(BAD_SAFES[what])
+
+
+def test_attaching_to_a_slice_that_lives_elsewhere_is_a_mistake_that_happens() -> None:
+    """It may have lived here, or everybody was asked: nothing comes of it."""
+    work = busy()
+    before = everything(work)
+    assert list(work.handle(Attach(SINK, 0, 0, 0, (Want(1, 0, 0),)))) == []
+    assert everything(work) == before
 
 
 def test_what_is_not_refused_does_change_something() -> None:

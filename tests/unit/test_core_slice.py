@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dadstorm.core import slice as slices
 from dadstorm.core.kernel import DEAD, Dead, Output, Stateless
 from dadstorm.core.line import END, Packing
+from dadstorm.core.messages import Peer
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
@@ -44,7 +45,7 @@ class Twice(Stateless):
 
 
 def outlet(port: int = 0) -> Outlet:
-    made = Outlet(0, 0, 1, port, port, Router("primary", (), 1, 0), retain=True)
+    made = Outlet(Peer(0, 0), 0, 0, 1, port, port, Router("primary", (), 1, 0), retain=True)
     list(made.attach(0, 0, [(0, 0)]))
     return made
 

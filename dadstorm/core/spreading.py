@@ -1,0 +1,60 @@
+"""Spreading: a PCS's book of where slices live, and how it shares out those of a lost replica (``recovery: spread``).
+
+The PCS that saw a replica die has the last word on who resumes its slices: the living of its ring, in turns from the
+next one on. Each gets an ``Adopt``, which is said again until it has been heard. If an adopter dies too, its slices,
+adopted ones and its own, are shared out again; if nobody is left, the last one is started anew and resumes them all.
+Every time, the incarnation of each slice grows, so that whatever an earlier owner still says is outdone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dadstorm.core.homes import Homes
+from dadstorm.core.messages import Adopt, Peer
+from dadstorm.plan import Plan
+
+
+class Spreading:
+    def __init__(self, plan: Plan) -> None:
+        self._homes = Homes(plan)
+        self._unheard: dict[Peer, Adopt] = {}
+
+    def slices(self, peer: Peer) -> list[int]:
+        """The slices that live at a replica, or are to."""
+        return self._homes.at(*peer)
+
+    def spread(self, lost: Peer, incarnation: int, living: Sequence[int]) -> None:
+        """Share out the slices of a lost replica over the living of its ring, given in ring order."""
+        self._unheard.pop(lost, None)
+        shares: dict[int, list[tuple[int, int]]] = {}
+        for place, index in enumerate(self.slices(lost)):
+            after = (index, self._homes.incarnation(lost.operator, index) + 1)
+            shares.setdefault(living[place % len(living)], []).append(after)
+        for replica, share in shares.items():
+            self.adopted(Peer(lost.operator, replica), share)
+            adopter = Peer(lost.operator, replica)
+            before = self._unheard.get(adopter)
+            already = () if before is None else before.slices
+            self._unheard[adopter] = Adopt(*adopter, lost.replica, incarnation, (*already, *share))
+
+    def respawn(self, lost: Peer) -> dict[int, int]:
+        """A lost replica resumes its slices itself: in which incarnations."""
+        self._unheard.pop(lost, None)
+        slices = {index: self._homes.incarnation(lost.operator, index) + 1 for index in self.slices(lost)}
+        self.adopted(lost, slices.items())
+        return slices
+
+    def adopted(self, by: Peer, slices: Iterable[tuple[int, int]]) -> None:
+        """These (slice, incarnation) live there, whoever has decided that."""
+        self._homes.moved(*by, slices)
+
+    def unheard(self) -> list[Adopt]:
+        """What is to be said again."""
+        return list(self._unheard.values())
+
+    def heard(self, by: Peer, slices: Iterable[tuple[int, int]]) -> None:
+        """An adopter has these: what it was told has been heard."""
+        adopt = self._unheard.get(by)
+        if adopt is not None and set(adopt.slices) <= set(slices):
+            del self._unheard[by]
