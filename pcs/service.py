@@ -136,9 +136,11 @@ class Service:
                 time.sleep(0.002)
         if pid and status == 0:
             return
-        orphans = [process for run in self._runs.values() for process in run.processes]
-        for process in orphans if pid else [self._zygote_pid, *orphans]:
-            kill(process)
+        if not pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._zygote_pid, signal.SIGKILL)
+        for process in [process for run in self._runs.values() for process in run.processes]:
+            zygote.kill_group(process)
         if not pid:
             os.waitpid(self._zygote_pid, 0)
 
@@ -302,8 +304,3 @@ class Service:
         del self._runs[token]
         del self._tails[token]
         log.info("run closed", run=run.name, folder=run.folder)
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -7,6 +7,8 @@ not its parent might hit another process that has got the number since), tell th
 so it knows at once), and, when the PCS is gone or says so, end them all and remove the folder of socket files (the PCS
 does that too; it may have been killed). If the zygote itself is killed, the kernel kills its replicas.
 
+Each replica is the head of a process group: what a user's function starts ends with it.
+
 Requests and reports are msgpack behind a length, over one socket pair. A replica process is known by the serial number
 of its fork.
 """
@@ -24,6 +26,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -195,7 +198,7 @@ class Zygote:
             return
         for pid, serial in self._children.items():
             if serial == request.serial:
-                os.kill(pid, signal.SIGKILL)
+                kill_group(pid)
 
     def _fork(self, request: Fork) -> None:
         parent = os.getpid()
@@ -206,6 +209,7 @@ class Zygote:
             return
         if pid == 0:
             self._become_replica(request, parent)
+        _head_a_group(pid)
         self._children[pid] = request.serial
         self._line.send(Forked(request.serial, pid))
 
@@ -214,6 +218,8 @@ class Zygote:
         status = 1
         try:
             _die_with(parent)
+            _head_a_group(0)
+            os.register_at_fork(after_in_child=partial(_die_with, os.getpid()))
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
@@ -247,15 +253,27 @@ class Zygote:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
+            kill_group(pid)
             self._line.send(Ended(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status)))
 
     def _end_all(self) -> None:
         for pid in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill_group(pid)
         for pid in self._children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def _head_a_group(pid: int) -> None:
+    """Make a process the head of a group of its own. Parent and child both do it: neither can rely on the other."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a replica, if it lives, and whatever a user's function has started in it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _die_with(parent: int) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,6 +94,7 @@ class Endpoint:
         self._strangers = self._inbox.get_monitor_socket(_STRANGERS)
         self._poller.register(self._strangers, zmq.POLLIN)
         self._extra: frozenset[int] = frozenset()
+        self._pid = os.getpid()
         self.dropped = 0
         self.foreign: list[tuple[bytes, int]] = []
         """Who has spoken another version of the wire (his routing ID, or the address we connected to), and which: the
@@ -133,6 +135,7 @@ class Endpoint:
         if address in self.barred:
             self.withheld += 1
             return
+        self._leave_if_forked()
         frames = encode(token or self._token, message, content)
         most = self._limits.get(address, MESSAGE_BYTES_MAX)
         if (size := max(len(frame) for frame in frames)) > most:
@@ -188,6 +191,7 @@ class Endpoint:
 
     def receive(self, timeout_ms: float) -> tuple[list[Received], set[int]]:
         """Wait for something, at most so long: the messages that are there, and the extra fds that woke us."""
+        self._leave_if_forked()
         ready = dict(self._poller.poll(math.ceil(timeout_ms)))
         messages: list[Received] = []
         for source in ready:
@@ -198,6 +202,11 @@ class Endpoint:
             elif isinstance(source, zmq.Socket):
                 messages.extend(self._drain(source))
         return messages, {fd for fd in ready if isinstance(fd, int)}
+
+    def _leave_if_forked(self) -> None:
+        """A user's function may fork, and come back twice. The sockets are the first one's; the copy goes."""
+        if os.getpid() != self._pid:
+            os._exit(1)
 
     def _drain(self, socket: zmq.Socket[bytes]) -> Iterator[Received]:
         for _ in range(RECEIVE_MAX):

@@ -156,6 +156,23 @@ def test_after_an_error_in_the_data_nothing_is_left(tmp_path: Path) -> None:
     nothing_is_left()
 
 
+def test_what_a_users_function_has_started_ends_with_the_run(tmp_path: Path) -> None:
+    (tmp_path / "functions.py").write_text(
+        "import os, subprocess\n\n"
+        "def forks(n):\n    os.fork()\n    return n\n\n"
+        "def starts(n):\n    subprocess.Popen(['sleep', '1000'])\n    return n\n"
+    )
+    (tmp_path / "forks.yaml").write_text(
+        "sources: {g: {generate: {n: counter}, count: 3}}\noperators:\n"
+        "  a: {input: g, custom: functions.forks, fields: [n:int]}\n"
+        "  b: {input: a, custom: functions.starts, fields: [n:int]}\n"
+    )
+    outcome = run("run", "forks.yaml", cwd=tmp_path).ok()
+    nothing_is_left()
+    assert outcome.files["b.csv"] == b"0\n1\n2\n"
+    assert outcome.seconds < 15
+
+
 def test_when_nobody_reads_the_output_any_more_nothing_is_left(diamond: Path) -> None:
     """What ``dadstorm run … | head`` does: the front end cannot write any more."""
     with subprocess.Popen(
