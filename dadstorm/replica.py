@@ -95,7 +95,9 @@ class ReplicaProcess:
         self._early: list[Received] = []
         self._started = False
         self._pace = Pace()
-        self._reports = Reports(self._endpoint, assignment.master, assignment.me, assignment.incarnation)
+        self._reports = Reports(
+            self._endpoint, assignment.master, assignment.pcs, assignment.me, assignment.incarnation
+        )
         self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
         self._draining = False
         self._stopping = False
@@ -109,15 +111,13 @@ class ReplicaProcess:
 
     def run(self) -> int:
         """Live until told to stop; the exit code."""
-        me, master = self._assignment.me, self._assignment.master
         linger_ms = 0
         try:
-            address = self._address_bound = self._endpoint.bind(self._assignment.bind)
-            hello = control.Hello(me.operator, me.replica, os.getpid(), address, self._assignment.incarnation)
-            self._endpoint.send(master, hello)
+            self._address_bound = self._endpoint.bind(self._assignment.bind)
+            self._say_hello()
             if self._plan.logging == "full":
                 ragged = any(operator.params.get("ragged") for operator in self._plan.operators)
-                self._reports.log_tuples(EmittedLines(address, ragged=ragged))
+                self._reports.log_tuples(EmittedLines(self._address_bound, ragged=ragged))
             self._build()
             while not self._stopping:
                 self._turn()
@@ -126,7 +126,9 @@ class ReplicaProcess:
             return 0
         except BaseException as error:  # Also SystemExit: nothing here may end without a word.
             linger_ms = LINGER_MS
-            self._endpoint.send(master, self._last_words(error))
+            last_words = self._last_words(error)
+            for listener in (self._reports.master, self._assignment.pcs):
+                self._endpoint.send(listener, last_words)
             return 1
         finally:
             if self._heart is not None:
@@ -135,6 +137,10 @@ class ReplicaProcess:
                 with contextlib.suppress(OSError):
                     close()
             self._endpoint.close(linger_ms)
+
+    def _say_hello(self) -> None:
+        hello = control.Hello(*self._assignment.me, os.getpid(), self._address_bound, self._assignment.incarnation)
+        self._endpoint.send(self._reports.master, hello)
 
     def _last_words(self, error: BaseException) -> control.Failed:
         me = self._assignment.me
@@ -168,7 +174,7 @@ class ReplicaProcess:
                 self._start()
 
     def _say(self, text: str) -> None:
-        self._endpoint.send(self._assignment.master, control.Said(self._assignment.me.operator, text))
+        self._endpoint.send(self._reports.master, control.Said(self._assignment.me.operator, text))
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -261,6 +267,9 @@ class ReplicaProcess:
             self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):
             self._draining = True
+        elif isinstance(message, control.Master):
+            if self._reports.take(message):
+                self._say_hello()
         elif isinstance(message, control.Stop):
             self._stopping = True
         else:

@@ -1,6 +1,7 @@
 """What a replica tells the PuppetMaster about itself: how far it is, that it is finished, and, if asked to, its tuples.
 
-Nobody waits for these messages and nothing depends on them but what people see.
+Nobody waits for these messages and nothing depends on them but what people see. Its PCS is told again and again that it
+is finished: without a PuppetMaster it is the PCSs that end a run, and a PCS may have been started again.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
 from dadstorm.emitted import EmittedLines
 from dadstorm.wire import control
+from dadstorm.wire.address import is_address
 from dadstorm.wire.endpoint import Endpoint
 
 STATS_EVERY_MS = 200.0
+FINISHED_EVERY_MS = 1000.0
 
 
 class Reports:
-    def __init__(self, endpoint: Endpoint, master: str, me: Peer, incarnation: int) -> None:
+    def __init__(self, endpoint: Endpoint, master: str, pcs: str, me: Peer, incarnation: int) -> None:
         self._endpoint = endpoint
-        self._master = master
+        self.master = master
+        """Where the PuppetMaster listens."""
+        self._reign = 0
+        self._pcs = pcs
         self._me = me
         self._incarnation = incarnation
         self._lines: EmittedLines | None = None
@@ -30,6 +36,16 @@ class Reports:
         self._next_ms = 0.0
         self._finished: tuple[int, ...] = ()
         """The slices that were told to be finished."""
+        self._next_finished_ms = 0.0
+
+    def take(self, message: control.Master) -> bool:
+        """Report to another PuppetMaster from now on, if it is a later one: whether it is. It is told everything."""
+        if (message.reign, message.address) <= (self._reign, self.master) or not is_address(message.address):
+            return False
+        self._endpoint.hang_up(self.master)
+        self._reign, self.master = message.reign, message.address
+        self._told = None
+        return True
 
     def log_tuples(self, lines: EmittedLines) -> None:
         """From now on every tuple is told."""
@@ -44,7 +60,7 @@ class Reports:
     def _send_lines(self) -> None:
         text = self._lines.take() if self._lines else ""
         if text:
-            self._endpoint.send(self._master, control.Emitted(*self._me, text))
+            self._endpoint.send(self.master, control.Emitted(*self._me, text))
 
     def turn(self, machine: ReplicaMachine, state: control.State, now_ms: float) -> None:
         """Now and then, and at once when the state has changed, tell how far the replica is."""
@@ -60,7 +76,10 @@ class Reports:
         slices = tuple(sorted(machine.slices))
         if state == "finished" and (news or slices != self._finished):
             self._finished = slices
-            self._endpoint.send(self._master, control.Finished(*self._me, slices))
+            self._endpoint.send(self.master, control.Finished(*self._me, slices))
+        if state == "finished" and now_ms >= self._next_finished_ms:
+            self._next_finished_ms = now_ms + FINISHED_EVERY_MS
+            self._endpoint.send(self._pcs, control.Finished(*self._me, slices))
 
     def answer(self, machine: ReplicaMachine, state: control.State, now_ms: float, look: int = 0) -> None:
         """Tell how far the replica is; ``look`` is the number of who asked."""
@@ -83,4 +102,4 @@ class Reports:
             suspects=tuple(machine.ring.suspected),
             look=look,
         )
-        self._endpoint.send(self._master, stats)
+        self._endpoint.send(self.master, stats)

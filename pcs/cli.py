@@ -22,13 +22,14 @@ from dadstorm.wire.keys import CURE, Keys
 from dadstorm.wire.keys import load as load_keys
 from pcs import zygote
 from pcs.policy import Policy, below
-from pcs.service import REPLICAS_MAX, Service, Settings
+from pcs.service import MASTER_PATIENCE_S, REPLICAS_MAX, Service, Settings
 
 MESSAGE_MB = 64
 
 HELP = """\
 Starts replicas on this host for PuppetMasters, sees them die and brings them back. One per host; it
-serves any number of runs. ^C or SIGTERM ends it and its replicas.
+serves any number of runs. ^C or SIGTERM ends it and its replicas. A run goes on if its PuppetMaster
+is gone (puppetmaster --attach finds it again), and ends by itself when its inputs do.
 
 What others' topologies may do here is what these options say and no more: code comes from --lib,
 data is read below --data, results are written below --out, logs go to --runs. Without --keys it
@@ -64,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--message-mb", metavar="N", type=_number, default=MESSAGE_MB, help="largest message taken (%(default)s MB)"
     )
+    parser.add_argument(
+        "--master-patience",
+        metavar="S",
+        type=_number,
+        default=round(MASTER_PATIENCE_S),
+        help="after so many seconds of silence a PuppetMaster is taken for dead (%(default)s)",
+    )
     return parser
 
 
@@ -88,6 +96,7 @@ def serve(options: argparse.Namespace) -> int:
         keys,
         options.max_replicas,
         max(1, options.message_mb) << 20,
+        max(1, options.master_patience),
     )
     try:
         service = Service(settings, zygote_pid, line, None)

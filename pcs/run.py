@@ -28,8 +28,10 @@ from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Rubbish, decode_table
 from dadstorm.wire.cuts import Cuts, barred
-from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
+from dadstorm.wire.endpoint import Endpoint, Received
 from pcs.child import Child, is_runnable, reserve
+from pcs.known import Known
+from pcs.mastery import Mastery
 from pcs.status import describe
 from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
 
@@ -68,14 +70,13 @@ class Home:
 
 class Run:
     def __init__(self, request: control.Open, plan: Plan, home: Home, owner: bytes) -> None:
-        self.request = request
+        self.mastery = Mastery(home.endpoint, request, owner)
         self.name = plan.name
         self.folder = home.folder
-        self.owner = owner
-        """The PuppetMaster's connection, to report to."""
-        self.heard = time.monotonic()
-        """When the PuppetMaster was last heard of."""
+        self.began = time.monotonic()
         self.closing = False
+        self.reason = ""
+        """Why it ends, if it was not the PuppetMaster who wanted that."""
         self.replicas = 0
         """How many the plan has here."""
         self._plan = plan
@@ -88,16 +89,15 @@ class Run:
         """Replicas of other hosts that were said to be dead, and when."""
         self._holder = Holder(PCS, 0)
         self._spreading = Spreading(plan) if plan.recovery == "spread" else None
-        self._directory: tuple[tuple[str, ...], ...] = ()
-        self._pcs: tuple[tuple[str, ...], ...] = ()
-        self._started: set[int] = set()
-        """Operators that process what they get."""
-        self._intervals: dict[int, int] = {}
+        self._known = Known(plan)
         self._slow: dict[Peer, int] = {}
         self._cuts: Cuts = ()
         self._barred: frozenset[str] = frozenset()
         """Where nothing of this run may be sent to: the network is to look cut."""
-        self._draining = False
+
+    @property
+    def request(self) -> control.Open:
+        return self.mastery.request
 
     # -- what a run is asked -------------------------------------------------------------------------------------
 
@@ -118,11 +118,12 @@ class Run:
         elif isinstance(message, Down):
             self._on_down_elsewhere(message)
         elif isinstance(message, control.Directory):
-            self._on_directory(message)
+            if problem := self._known.introduce(message):
+                self._home.endpoint.drop(problem)
         elif isinstance(message, control.Start):
-            self._started.update(message.operators or range(len(self._plan.operators)))
+            self._known.started.update(message.operators or range(len(self._plan.operators)))
         elif isinstance(message, control.Interval):
-            self._intervals[message.operator] = max(0, message.ms)
+            self._known.intervals[message.operator] = max(0, message.ms)
         elif isinstance(message, control.Slow):
             self._slow[Peer(message.operator, message.replica)] = max(0, message.ms)
         elif isinstance(message, control.Partition):
@@ -131,26 +132,34 @@ class Run:
         elif isinstance(message, control.Crash):
             self._crash(Peer(message.operator, message.replica))
         elif isinstance(message, control.Drain):
-            self._draining = True
+            self._known.draining = True
         elif isinstance(message, control.Pulse):
-            self.owner, self.heard = received.reply_to, time.monotonic()
-            self.tell_owner(control.Pulse(self.request.host))
+            if self.mastery.on_pulse(message, received.reply_to) and self._known.failure is not None:
+                self.tell_owner(self._known.failure)
+        elif isinstance(message, control.Finished | control.Failed):
+            self._on_last_words(message)
+        elif isinstance(message, control.News):
+            if problem := self._known.learn(message):
+                self._home.endpoint.drop(problem)
         else:
             self._home.endpoint.drop(f"a {type(message).__name__} is not for a PCS")
 
+    def _on_last_words(self, message: control.Finished | control.Failed) -> None:
+        """A replica is finished, or has failed: what counts when there is no PuppetMaster to hear it."""
+        peer = Peer(message.operator, message.replica)
+        if self._address_of(peer, self._known.directory) is None:
+            self._home.endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
+        elif isinstance(message, control.Finished):
+            self._known.finish((peer.operator, index) for index in message.slices)
+        else:
+            self._known.failure = message
+
     def tell_owner(self, message: control.Message) -> None:
-        self._home.endpoint.reply(self.owner, message, token=self.request.run)
+        self.mastery.tell(message)
 
     def _send(self, address: str, message: control.Message, content: Content = None) -> None:
         if address not in self._barred:
             self._home.endpoint.send(address, message, content, token=self.request.run)
-
-    def _on_directory(self, message: control.Directory) -> None:
-        problem = directory_problem(message, [len(operator.replicas) for operator in self._plan.operators])
-        if problem:
-            self._home.endpoint.drop(problem)
-        else:
-            self._directory, self._pcs = message.addresses, message.pcs
 
     def _spawn(self, request: control.Spawn, reply_to: bytes) -> None:
         peer = Peer(request.operator, request.replica)
@@ -270,13 +279,16 @@ class Run:
         child.asked_for = False
         child.over = self.closing or report.status in (0, FAILED_STATUS)
         self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
+        if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
+            self._known.failure = control.Failed(*peer, "run", f"exit code 1; see the logs in {self.folder}")
         if not child.over and child.short_lives >= SHORT_LIVES_MAX:
             child.over = True
             text = (
                 f"{child.name} died {child.short_lives} times in a row, each time within {SHORT_LIFE_S:.0f} s: "
                 f"{describe(report.status)}; see the logs in {self.folder}"
             )
-            self._send(self.request.master, control.Failed(*peer, "run", text))
+            self._known.failure = control.Failed(*peer, "run", text)
+            self._send(self.request.master, self._known.failure)
         if not child.over:
             self._spread_the_news(peer, child)
 
@@ -286,11 +298,11 @@ class Run:
             if not child.alive and not child.over:
                 self._spread_the_news(peer, child)
         for adopt in self._spreading.unheard() if self._spreading else ():
-            self._send(self._directory[adopt.operator][adopt.replica], adopt)
+            self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
 
     def _on_down_elsewhere(self, message: Down) -> None:
         peer = Peer(message.operator, message.replica)
-        if peer in self._children or self._address_of(peer, self._directory) is None:
+        if peer in self._children or self._address_of(peer, self._known.directory) is None:
             self._home.endpoint.drop("the death of a replica that is not of another host")
         else:
             self._elsewhere[peer] = time.monotonic()
@@ -307,15 +319,15 @@ class Run:
 
     def _spread_the_news(self, peer: Peer, child: Child) -> None:
         """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""
-        if not self._directory:
+        if not self._known.directory:
             self._fork(peer, child, None)
             return
         down = Down(peer.operator, peer.replica, child.incarnation)
         living = self._living(peer, child)
         elsewhere = [Peer(peer.operator, replica) for replica in range(child.ring)]
-        pcs = {self._address_of(other, self._pcs) for other in elsewhere if other not in self._children}
+        pcs = {self._address_of(other, self._known.pcs) for other in elsewhere if other not in self._children}
         for address in sorted(
-            {a for a in pcs if a is not None} | {self._directory[o.operator][o.replica] for o in living}
+            {a for a in pcs if a is not None} | {self._known.directory[o.operator][o.replica] for o in living}
         ):
             self._send(address, down)
         if not living and self._wanted(peer):
@@ -334,7 +346,7 @@ class Run:
         peer = Peer(request.operator, request.replica)
         child = self._children.get(peer)
         if child is None:
-            address = self._address_of(peer, self._pcs)
+            address = self._address_of(peer, self._known.pcs)
             if (
                 address is not None
                 and self._plan.operators[peer.operator].replicas[peer.replica].host != self.request.host
@@ -384,9 +396,9 @@ class Run:
         self._fork(peer, child, self._resume(peer, living, slices))
 
     def _resume(self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None) -> control.Resume:
-        started, interval = peer.operator in self._started, self._intervals.get(peer.operator, 0)
-        slow = self._slow.get(peer, 0)
-        return control.Resume(living, self._directory, started, self._draining, interval, slow, self._cuts, slices)
+        known, slow = self._known, self._slow.get(peer, 0)
+        started, interval = peer.operator in known.started, known.intervals.get(peer.operator, 0)
+        return control.Resume(living, known.directory, started, known.draining, interval, slow, self._cuts, slices)
 
     def _adopters(self, peer: Peer, child: Child) -> list[int]:
         """Who may adopt a lost replica's slices, from the next in the ring on. What writes files, or listens, stays on
@@ -398,7 +410,7 @@ class Run:
     def _on_adopted(self, message: control.Adopted) -> None:
         """A replica has got slices of a lost one: ours tells us, and we the other PCSs."""
         peer = Peer(message.operator, message.replica)
-        if self._spreading is None or self._address_of(peer, self._directory) is None:
+        if self._spreading is None or self._address_of(peer, self._known.directory) is None:
             self._home.endpoint.drop("slices were adopted, and nobody is to adopt any")
             return
         slices = self._plan.operators[peer.operator].slices
@@ -408,9 +420,48 @@ class Run:
         self._spreading.adopted(peer, message.slices)
         self._spreading.heard(peer, message.slices)
         if peer in self._children:
-            ours = self._address_of(peer, self._pcs)
-            for address in sorted({a for addresses in self._pcs for a in addresses if a != ours}):
-                self._send(address, message)
+            self._tell_others(message)
+
+    # -- without a PuppetMaster ----------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> str | None:
+        """Why the run ends if there is no PuppetMaster; None: it goes on."""
+        return self._known.over()
+
+    def gossip(self) -> None:
+        """Tell the other PCSs what we know; and our replicas, who may not have heard all that the PuppetMaster said."""
+        self._tell_others(self._known.news(self._home.address))
+        for address in self._known.others(self.request.host):
+            # A PCS that is gone for long is not to find a heap of old news.
+            self._home.endpoint.hang_up(address)
+        for message in self._known.for_replicas():
+            for child in self._children.values():
+                if child.alive:
+                    self._send(child.bind, message)
+
+    def call_off(self, reason: str) -> None:
+        """The run is over: let the other PCSs know, too."""
+        self._tell_others(self._known.news(self._home.address))
+        self._tell_others(control.Shutdown(reason))
+
+    def _tell_others(self, message: control.Message) -> None:
+        for address in self._known.others(self.request.host):
+            self._send(address, message)
+
+    def here(self) -> control.RunHere:
+        """The run at a glance, for somebody who looks for it."""
+        now, request = time.monotonic(), self.request
+        since_s, silent_s = now - self.began, now - self.mastery.heard
+        return control.RunHere(
+            request.run, self.name, request.host, self._known.hosts, self.folder, since_s, silent_s
+        )
+
+    def shown(self) -> control.Shown:
+        """All that a new PuppetMaster needs."""
+        replicas = tuple(control.ReplicaHere(*peer, c.incarnation, c.pid) for peer, c in self._children.items())
+        request, news = self.request, self._known.news(self._home.address)
+        return control.Shown(request.host, self.mastery.reign, request.plan, request.shake, news, replicas)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -436,5 +487,6 @@ class Run:
         for child in self._children.values():
             if child.port is not None:
                 child.port.close()
-        for address in {a for replicas in self._directory for a in replicas} | {self.request.master}:
+        there = {a for replicas in self._known.directory for a in replicas} | set(self._known.others(self.request.host))
+        for address in there | {self.request.master}:
             self._home.endpoint.hang_up(address)

@@ -4,7 +4,8 @@ It does what a request asks or refuses it with a reason; a request that makes no
 do here is the ``Policy``'s decision; a private PCS has none, for it belongs to who asks. Runs are kept apart by their
 tokens: nobody who does not know a run's token can say anything to it.
 
-A run ends here when its PuppetMaster says so, or has not been heard of for ``MASTER_PATIENCE_S``. The service ends when
+A run ends here when its PuppetMaster says so. If that has not been heard of for ``MASTER_PATIENCE_S`` the run goes on
+without it, and the PCSs of the run end it among themselves when it is over (``known``). The service ends when
 its lifeline closes, when it is told to (a signal; a private one also by the end of its run), and when its zygote is
 gone, without which it can neither start nor watch replicas; whatever the reason, its replicas end before it does.
 """
@@ -45,6 +46,10 @@ ZYGOTE_PATIENCE_S = 3.0
 """How long the zygote may take to end the replicas, which it kills, and itself."""
 MASTER_PATIENCE_S = 10.0
 """A PuppetMaster says something every second. One that was killed never does again."""
+GOSSIP_S = 2.0
+"""How often PCSs tell each other how a run is that has no PuppetMaster."""
+ENDED_MAX = 1000
+"""So many runs are remembered to be over, in case that somebody has not heard of it."""
 TICK_S = 0.1
 BACKLOG = 1000
 """Messages of one sender that may wait; then its connection is not read until there is room."""
@@ -65,6 +70,7 @@ class Settings:
     keys: Keys | None = None
     replicas_max: int = REPLICAS_MAX
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    master_patience_s: float = MASTER_PATIENCE_S
 
 
 class Service:
@@ -87,6 +93,9 @@ class Service:
         self._serial = itertools.count()
         self._stopping = False
         self._next_tick = 0.0
+        self._next_gossip = 0.0
+        self._ended: dict[bytes, str] = {}
+        """Runs that are over, and why."""
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -118,6 +127,8 @@ class Service:
         finally:
             for run in self._runs.values() if self._settings.policy is not None else ():
                 run.tell_owner(control.Closed(run.request.host, "the PCS was ended"))
+                if self._is_alone(run):
+                    run.call_off(f"the PCS {run.request.host} was ended")
             self._line.sock.close()
             self._end_replicas()
             self._endpoint.close(linger_ms=200)
@@ -153,15 +164,49 @@ class Service:
                 self._open(message, received.reply_to)
             else:
                 self._endpoint.drop("a run cannot be opened from within another")
+        elif isinstance(message, control.Runs | control.Show):
+            self._tell(message, received)
         elif run is None:
-            self._endpoint.drop(f"a {type(message).__name__} without a run")
+            self._on_message_without_run(received)
         elif isinstance(message, control.Shutdown):
-            run.owner = received.reply_to
-            self._close(run)
+            self._on_shutdown(run, message, received.reply_to)
         elif isinstance(message, control.Perish):
             self._perish(run)
         else:
+            reign = run.mastery.reign
             run.on_message(received)
+            if run.mastery.reign != reign and self._settings.policy is not None:
+                # A new PuppetMaster has none of the logs.
+                self._tails[received.token] = Tails(run.folder)
+
+    def _on_shutdown(self, run: Run, message: control.Shutdown, reply_to: bytes) -> None:
+        """The PuppetMaster's word counts; another PCS's, who gives a reason, only if there is none."""
+        if not message.reason:
+            run.mastery.ended_by(reply_to)
+            self._close(run)
+        elif self._is_alone(run, 0.5):
+            self._close(run, message.reason)
+
+    def _on_message_without_run(self, received: Received) -> None:
+        """Who goes on with a run that is over here has not heard of it."""
+        message, reason = received.message, self._ended.get(received.token)
+        if isinstance(message, control.News) and reason is not None and is_tcp(message.address):
+            self._endpoint.send(message.address, control.Shutdown(reason), token=received.token)
+            self._endpoint.hang_up(message.address)
+        elif isinstance(message, control.Pulse) and reason is not None:
+            self._endpoint.reply(received.reply_to, control.Closed(message.host, reason), token=received.token)
+        else:
+            self._endpoint.drop(f"a {type(message).__name__} without a run")
+
+    def _tell(self, message: control.Runs | control.Show, received: Received) -> None:
+        """What runs here, for a PuppetMaster that wants to attach itself: whoever may open runs may do that."""
+        if received.token != self._settings.token or self._settings.policy is None:
+            self._endpoint.drop("somebody asks for runs from within a run")
+        elif isinstance(message, control.Runs):
+            open_runs = [run.here() for run in self._runs.values() if not run.closing]
+            self._endpoint.reply(received.reply_to, control.Running(__version__, tuple(open_runs)))
+        elif (run := self._runs.get(message.run)) is not None:
+            self._endpoint.reply(received.reply_to, run.shown())
 
     def _perish(self, run: Run) -> None:
         """Die at once with all replicas, as by the loss of the host. A private PCS is no host of its own, and others'
@@ -209,6 +254,8 @@ class Service:
             problems.append("that is no token of a run")
         if request.run in self._runs:
             problems.append("this run is open already")
+        if request.run in self._ended:
+            problems.append("this run is over")
         if len(self._runs) >= RUNS_MAX:
             problems.append(f"{RUNS_MAX} runs are open here, the most there may be")
         if not (is_address(request.master) if policy is None else is_tcp(request.master)):
@@ -275,32 +322,50 @@ class Service:
         for run in list(self._runs.values()):
             run.tick()
             self._forward_logs(run)
-            if self._settings.policy is not None and not run.closing and now - run.heard > MASTER_PATIENCE_S:
-                log.warning("nothing heard of the PuppetMaster: the run ends", run=run.name)
-                self._close(run)
+            if self._is_alone(run) and (reason := run.over) is not None:
+                log.warning("a run without PuppetMaster ends", run=run.name, reason=reason)
+                run.call_off(reason)
+                self._close(run, reason)
             if run.closing and run.gone:
                 self._finish(run)
+        if now >= self._next_gossip:
+            self._next_gossip = now + GOSSIP_S * min(1.0, self._settings.master_patience_s / MASTER_PATIENCE_S)
+            for run in self._runs.values():
+                # Soon enough for everybody to know as much when his patience ends.
+                if self._is_alone(run, 0.5):
+                    run.gossip()
+
+    def _is_alone(self, run: Run, part: float = 1.0) -> bool:
+        """Whether a run at a daemon has not heard of its PuppetMaster for (this part of) too long."""
+        silent_s = time.monotonic() - run.mastery.heard
+        patience_s = part * self._settings.master_patience_s
+        return self._settings.policy is not None and not run.closing and silent_s > patience_s
 
     def _forward_logs(self, run: Run, *, last: bool = False) -> None:
         tails = self._tails.get(run.request.run)
         if tails is not None:
-            for file, data in tails.rest() if last else tails.news():
-                run.tell_owner(control.Log(run.request.host, file, data))
+            for file, offset, data in tails.rest() if last else tails.news():
+                run.tell_owner(control.Log(run.request.host, file, data, offset))
 
-    def _close(self, run: Run) -> None:
+    def _close(self, run: Run, reason: str = "") -> None:
         """End a run; a private PCS ends with it."""
         if self._settings.policy is None:
             self._stopping = True
         elif not run.closing:
+            run.reason = reason
             run.close()
 
     def _finish(self, run: Run) -> None:
         """All replicas of the run are gone."""
         self._forward_logs(run, last=True)
-        run.tell_owner(control.Closed(run.request.host))
+        run.tell_owner(control.Closed(run.request.host, run.reason))
         run.forget()
         token = run.request.run
-        self._endpoint.refuse(token)
+        self._ended[token] = run.reason or "its PuppetMaster has ended the run"
+        if len(self._ended) > ENDED_MAX:
+            oldest = next(iter(self._ended))
+            self._endpoint.refuse(oldest)
+            del self._ended[oldest]
         del self._runs[token]
         del self._tails[token]
         log.info("run closed", run=run.name, folder=run.folder)

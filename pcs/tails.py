@@ -24,14 +24,14 @@ class Tails:
         self._offsets: dict[str, int] = {}
         self._next = 0.0
 
-    def news(self) -> Iterator[tuple[str, bytes]]:
-        """What was appended, now and then, one piece of each file."""
+    def news(self) -> Iterator[tuple[str, int, bytes]]:
+        """What was appended, now and then, one piece of each file: its name, where in it, and what."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + EVERY_S
             yield from self._pieces()
 
-    def rest(self) -> Iterator[tuple[str, bytes]]:
+    def rest(self) -> Iterator[tuple[str, int, bytes]]:
         """All that was not sent yet."""
         for _ in range(REST_BYTES_MAX // PIECE_BYTES):
             pieces = list(self._pieces())
@@ -39,17 +39,17 @@ class Tails:
                 return
             yield from pieces
 
-    def _pieces(self) -> Iterator[tuple[str, bytes]]:
+    def _pieces(self) -> Iterator[tuple[str, int, bytes]]:
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self._folder)):
                 if name.endswith(".log") or name == "printed.txt":
                     yield from self._piece(name)
 
-    def _piece(self, name: str) -> Iterator[tuple[str, bytes]]:
+    def _piece(self, name: str) -> Iterator[tuple[str, int, bytes]]:
         offset = self._offsets.get(name, 0)
         with contextlib.suppress(OSError), open(os.path.join(self._folder, name), "rb") as file:
             file.seek(offset)
             data = file.read(PIECE_BYTES)
             if data:
                 self._offsets[name] = offset + len(data)
-                yield name, data
+                yield name, offset, data

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dadstorm import __version__
 from dadstorm.cli import FORMATS
 from dadstorm.entry import guarded
+from dadstorm.errors import UserError
 
 HELP = """\
 Deploys a topology and takes commands: Start, Interval, Status, Crash, Freeze, Unfreeze, Wait,
@@ -19,6 +20,8 @@ examples:
   puppetmaster configs/reach.yaml --script experiment.txt     the script first, then the console
   puppetmaster configs/legacy/reach.config                    the file's own commands first
   puppetmaster reach.yaml --pcs 10.0.0.1 --pcs 10.0.0.2 --keys cluster-keys
+  puppetmaster --attach --pcs 10.0.0.1 --keys cluster-keys    what runs there, without its PuppetMaster
+  puppetmaster --attach reach                                 at the PCS of this machine; several run there
 """
 
 
@@ -29,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
+    if options.attach is not None:
+        return _attach(options)
     from puppetmaster.console import ask_for_topology, console
     from puppetmaster.run import Options
 
@@ -48,12 +53,31 @@ def _main(arguments: Sequence[str] | None) -> int:
     )
 
 
+def _attach(options: argparse.Namespace) -> int:
+    from puppetmaster.attach import AttachOptions
+    from puppetmaster.console import attached_console
+
+    given = [f"--{name}" for name in ("out", "sink", "lib") if getattr(options, name)]
+    if options.topology or given:
+        found = ", ".join([*([options.topology] if options.topology else []), *given])
+        raise UserError(f"--attach takes over a run as it is: expected puppetmaster --attach [RUN], found also {found}")
+    pcs, keys, listen = tuple(options.pcs), options.keys, options.listen
+    return attached_console(AttachOptions(options.attach, pcs, keys, listen, options.runs, options.script))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="puppetmaster", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"dadstorm {__version__}")
     parser.add_argument("topology", metavar="FILE", nargs="?", help="the topology (asked for, if it is not given)")
+    parser.add_argument(
+        "--attach",
+        metavar="RUN",
+        nargs="?",
+        const="",
+        help="take over a run at the --pcs (this machine's, if none is given): its name or ID; none: the only one",
+    )
     parser.add_argument("--script", metavar="FILE", help="commands to carry out first")
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
     parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")

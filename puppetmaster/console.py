@@ -27,10 +27,12 @@ from dadstorm import audit
 from dadstorm.core.line import END
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
+from puppetmaster.attach import AttachOptions, attached
 from puppetmaster.commands import Exit, Stop, WrongCommand, completions, parse
 from puppetmaster.deployment import finished_rows
 from puppetmaster.progress import Progress
 from puppetmaster.run import LISTEN_MS, Interrupts, Options, opened_session, prepared
+from puppetmaster.script import Script
 from puppetmaster.session import Session
 
 PROMPT = "puppetmaster> "
@@ -47,19 +49,33 @@ def console(options: Options) -> int:
     with Interrupts().installed() as interrupts, prepared(options, interrupts, unattended=False) as ready:
         _refuse_stdin(ready.plan)
         progress = Progress(ready.plan)
-        terminal = sys.stdin.isatty() and sys.stdout.isatty()
         with opened_session(ready, _say, _note) as session:
-            if ready.script is not None:
-                session.play(ready.script.commands, echo=True)
-            if terminal:
-                Terminal(session, interrupts).run()
-            else:
-                _pipe(session, interrupts)
-            session.deployment.end()
+            _converse(session, ready.script, interrupts)
         progress.finish(finished_rows(session.deployment), session.deployment.look(), ready.folder)
         if options.audit:
             _note(audit.conclude(ready.folder, ready.plan))
         return 0
+
+
+def attached_console(options: AttachOptions) -> int:
+    """Take over a run that is there and take commands until somebody wants to leave; the exit code."""
+    with Interrupts().installed() as interrupts, attached(options, interrupts, _say, _note) as found:
+        session = found.session
+        progress = Progress(session.deployment.plan)
+        _converse(session, found.script, interrupts)
+        progress.finish(finished_rows(session.deployment), session.deployment.look(), found.folder)
+        return 0
+
+
+def _converse(session: Session, script: Script | None, interrupts: Interrupts) -> None:
+    """The script first, then what is typed or comes by the pipe; in the end the run is over."""
+    if script is not None:
+        session.play(script.commands, echo=True)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        Terminal(session, interrupts).run()
+    else:
+        _pipe(session, interrupts)
+    session.deployment.end()
 
 
 def ask_for_topology() -> str:
@@ -113,7 +129,7 @@ def _pipe(session: Session, interrupts: Interrupts) -> None:
     endpoint.also_wake_for([lines.fd])
     draining = False
     while not session.exiting:
-        if session.idle and lines.over and (session.deployment.finished or session.held_up):
+        if session.idle and (lines.over or draining) and (session.deployment.finished or session.held_up):
             if not session.deployment.finished:
                 _note(f"the commands are over and it cannot finish: {', '.join(session.held_up)}; stopped")
             return

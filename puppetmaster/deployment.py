@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,6 +31,8 @@ GOODBYE_PATIENCE_S = 2.0
 """How long replicas may take to leave when all is done and committed: who does not is killed, and no harm is done."""
 LAST_WORDS_PATIENCE_S = 1.0
 """A replica that fails says why and exits with 1. Its death may be heard of before its words; they come this soon."""
+
+CLAIM_S = 1.0
 
 log = structlog.get_logger()
 
@@ -92,6 +94,9 @@ class Deployment:
     _slow: dict[Peer, int] = field(default_factory=dict)
     _partitions: Partitions | None = None
     _directory: control.Directory | None = None
+    _master: control.Master | None = None
+    """For a PuppetMaster that has taken over: what the replicas have to know."""
+    _next_claim: float = 0.0
 
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
@@ -113,6 +118,34 @@ class Deployment:
         self._directory = control.Directory(addresses)
         self.hosts.tell(control.Directory(addresses, self.hosts.directory()))
         self.tell_all(self._directory)
+
+    def attach(self, shown: Sequence[control.Shown], master: str) -> None:
+        """Go on with a run that is deployed, as its PCSs have shown it; we listen on ``master``."""
+        for view in shown:
+            if view.news.directory:
+                self._directory = control.Directory(view.news.directory)
+            self._started.update(view.news.started)
+            self._intervals.update(view.news.intervals)
+            self._finished.update(Peer(*what) for what in view.news.finished)
+            self._draining = self._draining or view.news.draining
+        addresses = self._directory.addresses if self._directory else ()
+        self.replicas = {
+            Peer(index, number): Replica(address=address, alive=True)
+            for index, ring in enumerate(addresses)
+            for number, address in enumerate(ring)
+        }
+        for view in shown:
+            for one in view.replicas:
+                replica = self.replicas[Peer(one.operator, one.replica)]
+                replica.pid, replica.incarnation = one.pid, one.incarnation
+                replica.alive, replica.recovering = one.pid is not None, one.pid is None
+        self._master = control.Master(self.hosts.reign, master)
+
+    def _claim(self) -> None:
+        """Tell every replica that we are its PuppetMaster; again and again, for a new one may not have heard it."""
+        if self._master is not None and time.monotonic() >= self._next_claim:
+            self._next_claim = time.monotonic() + CLAIM_S
+            self.tell_all(self._master)
 
     def _introduce(self, peer: Peer, address: str) -> None:
         """Tell a replica that comes late (the first one died while it was being set up) what the others were told."""
@@ -226,6 +259,7 @@ class Deployment:
             raise failure
         if not self._ending:
             self.hosts.keep_in_touch()
+            self._claim()
             self._look_for_silent_deaths()
 
     def _look_for_silent_deaths(self) -> None:
@@ -273,6 +307,8 @@ class Deployment:
         self._on_replica(peer, replica, message)
 
     def _on_replica(self, peer: Peer, replica: Replica, message: control.Message) -> None:
+        if isinstance(message, control.Hello | control.Stats):
+            self.hosts.heard_replica(self.plan.operators[peer.operator].replicas[peer.replica].host)
         if isinstance(message, control.Hello) and not is_address(message.address):
             self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
         elif isinstance(message, control.Hello):

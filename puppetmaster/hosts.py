@@ -3,6 +3,9 @@
 A host is ``localhost``, where the PuppetMaster's private PCS is, or HOST:PORT of a PCS that somebody started there. All
 are asked at once, before anything starts, whether the plan can run there, and everything that is wrong anywhere is told
 at once. Afterwards the PuppetMaster and each PCS tell each other every second that they are still there.
+
+A PCS that falls silent is no loss as long as its replicas are heard of: data flows without it, and if it is started
+again it adopts them. A PuppetMaster that was told that another one has taken over says nothing more to anybody.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -32,8 +35,10 @@ from pcs.checks import port_problems
 REACH_S = 2.0
 """How long a PCS may take to answer."""
 PULSE_S = 1.0
+PCS_SILENT_S = 3.0
+"""A PCS that has said nothing for so long is told to be silent."""
 PCS_PATIENCE_S = 10.0
-"""A PCS that has said nothing for so long is gone, or cannot be reached any more."""
+"""A host of which nothing was heard for so long, neither of the PCS nor of a replica, is gone, or cut off."""
 CLOSE_PATIENCE_S = 5.0
 
 log = structlog.get_logger()
@@ -49,6 +54,10 @@ class Host:
     private: bool = False
     opened: control.Opened | None = None
     heard: float = 0.0
+    """When its PCS was."""
+    replicas_heard: float = 0.0
+    silent: bool = False
+    """Its PCS has not been heard of for a while, and that was told."""
     closed: bool = False
     problems: list[str] = field(default_factory=list)
 
@@ -63,6 +72,15 @@ class Hosts:
         self._keys = keys
         self._next_pulse = 0.0
         self._folder = ""
+        self._master = ""
+        self.reign = 0
+        """Which PuppetMaster of the run this is."""
+        self.superseded = False
+        """Another PuppetMaster has taken over."""
+        self.observe: Callable[[str], None] = lambda text: None
+        """Hears when a PCS falls silent and when it is back."""
+        self._kept: dict[str, int] = {}
+        """How much of each log is here."""
         self.hosts = {name: self._host(name) for name in names(plan)}
         self._logs = {
             (replica.host, f"{operator.name}.{number}{ending}")
@@ -93,7 +111,7 @@ class Hosts:
         self, master: str, folder: str, reach: str, shake: control.Shake, *, look_only: bool = False
     ) -> dict[str, Host]:
         """Ask every PCS whether the plan can run there, and to make ready for it. The hosts, each with its problems."""
-        self._folder = folder
+        self._folder, self._master = folder, master
         plan = msgspec.msgpack.encode(self._plan)
         for host in self.hosts.values():
             if not self._keys and not host.private and not is_loopback(host_of(host.address)):
@@ -122,17 +140,7 @@ class Hosts:
                 self.on_message(item.message)
 
     def _why_silent(self, host: Host) -> str:
-        """What can be found out about a PCS that does not answer."""
-        foreign = {address: version for address, version in self._endpoint.foreign}
-        if (version := foreign.get(host.address.encode())) is not None:
-            return f"it speaks version {version} of the wire, and this is version {VERSION}: install the same DADSTORM"
-        try:
-            socket.create_connection((host_of(host.address), port_of(host.address)), timeout=REACH_S).close()
-        except OSError as error:
-            reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-            return f"no PCS can be reached there: {reason}; start one there: pcs --host {host_of(host.address)}"
-        ours = "has other keys than ours, or none" if self._keys else "has keys, and we have none: give --keys DIR"
-        return f"somebody listens there but does not answer us within {REACH_S:.0f} s: no PCS, or one that {ours}"
+        return why_silent(self._endpoint, host.address, keys=self._keys)
 
     def problems(self) -> list[str]:
         """Everything that is wrong anywhere, in the order of the hosts."""
@@ -141,6 +149,13 @@ class Hosts:
             for host in self.hosts.values()
             for problem in host.problems
         ]
+
+    def take_over(self, master: str, folder: str, reign: int) -> None:
+        """Be the PuppetMaster of a run that is open already; where a PCS is dead just now, when it is back."""
+        self._master, self._folder, self.reign = master, folder, reign
+        for host in self.hosts.values():
+            host.heard = host.replicas_heard = time.monotonic()
+        self.keep_in_touch()
 
     # -- while it runs -------------------------------------------------------------------------------------------
 
@@ -166,7 +181,9 @@ class Hosts:
 
     def on_message(self, message: control.Message) -> bool:
         """Take in what a PCS says about itself; False if it is about something else."""
-        if not isinstance(message, control.Opened | control.Pulse | control.Log | control.Closed):
+        if not isinstance(
+            message, control.Opened | control.Pulse | control.Superseded | control.Log | control.Closed
+        ):
             return False
         host = self.hosts.get(message.host)
         if host is None:
@@ -175,6 +192,11 @@ class Hosts:
         host.heard = time.monotonic()
         if isinstance(message, control.Opened):
             self._on_opened(host, message)
+        elif isinstance(message, control.Superseded):
+            self.superseded = True
+            raise RunFailed(
+                f"another PuppetMaster, at {message.master}, has taken over the run; it goes on, and this one ends"
+            )
         elif isinstance(message, control.Log):
             self._on_log(host, message)
         elif isinstance(message, control.Closed):
@@ -197,14 +219,16 @@ class Hosts:
         elif (host.name, name) not in self._logs:
             self._endpoint.drop(f"a log {name!r} that is not of a replica of {host.name}")
             return
+        here = self._kept.get(name, 0)
+        self._kept[name] = max(here, message.offset + len(message.data))
         try:
             with open(os.path.join(self._folder, name), "ab") as file:
-                file.write(message.data)
+                file.write(message.data[max(0, here - message.offset) :])
         except OSError as error:
             log.warning("a log cannot be kept", file=name, error=str(error))
 
     def keep_in_touch(self) -> None:
-        """Tell the PCSs that we are there; raises if one of them is not any more."""
+        """Tell the PCSs that we are there; see whether they are."""
         now = time.monotonic()
         if now < self._next_pulse:
             return
@@ -212,18 +236,37 @@ class Hosts:
         late = self._next_pulse and now > self._next_pulse + PCS_PATIENCE_S / 2
         self._next_pulse = now + PULSE_S
         for host in self.hosts.values():
-            self._endpoint.send(host.address, control.Pulse(host.name))
+            self._endpoint.send(host.address, control.Pulse(host.name, self.reign, self._master))
             if late:
-                host.heard = now
-            if not host.private and host.heard and now - host.heard > PCS_PATIENCE_S:
-                raise RunFailed(
-                    f"the PCS {host.name} was not heard of for {PCS_PATIENCE_S:.0f} s: it was killed, or its host is "
-                    "down or cut off. What was committed is in the output"
-                )
+                host.heard = host.replicas_heard = now
+            if not host.private and host.heard:
+                self._look_at(host, now)
+
+    def _look_at(self, host: Host, now: float) -> None:
+        """Tell when a PCS falls silent and when it is back; see to a host of which nothing is heard any more."""
+        silent = now - host.heard > PCS_SILENT_S
+        if silent != host.silent:
+            host.silent = silent
+            self.observe(f"PCS {host.name} {'silent' if silent else 'back'}")
+        if now - max(host.heard, host.replicas_heard) > PCS_PATIENCE_S:
+            self._on_loss(host)
+
+    def _on_loss(self, host: Host) -> None:
+        """Neither the PCS of a host nor its replicas are heard of."""
+        raise RunFailed(
+            f"the PCS {host.name} was not heard of for {PCS_PATIENCE_S:.0f} s, nor were its replicas: it was killed, "
+            "or its host is down or cut off. What was committed is in the output"
+        )
+
+    def heard_replica(self, name: str) -> None:
+        """A replica of this host has said something."""
+        self.hosts[name].replicas_heard = time.monotonic()
 
     def close(self) -> None:
         """End the run everywhere, and wait for the last logs. May be called at any time, more than once."""
-        left = [host for host in self.hosts.values() if not host.closed and (host.opened is not None)]
+        if self.superseded:
+            return
+        left = [host for host in self.hosts.values() if not host.closed and (host.opened is not None or self.reign)]
         for host in left:
             self._endpoint.send(host.address, control.Shutdown())
         deadline = time.monotonic() + CLOSE_PATIENCE_S
@@ -233,6 +276,20 @@ class Hosts:
                     self.on_message(item.message)
                 except RunFailed as error:
                     log.warning("while ending", error=str(error))
+
+
+def why_silent(endpoint: Endpoint, where: str, *, keys: bool) -> str:
+    """What can be found out about a PCS that does not answer. ``keys``: whether we have some."""
+    foreign = {address: version for address, version in endpoint.foreign}
+    if (version := foreign.get(where.encode())) is not None:
+        return f"it speaks version {version} of the wire, and this is version {VERSION}: install the same DADSTORM"
+    try:
+        socket.create_connection((host_of(where), port_of(where)), timeout=REACH_S).close()
+    except OSError as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        return f"no PCS can be reached there: {reason}; start one there: pcs --host {host_of(where)}"
+    ours = "has other keys than ours, or none" if keys else "has keys, and we have none: give --keys DIR"
+    return f"somebody listens there but does not answer us within {REACH_S:.0f} s: no PCS, or one that {ours}"
 
 
 def names(plan: Plan) -> list[str]:

@@ -175,19 +175,33 @@ def opened_session(
     """A session with a deployment that waits for its first command; its events are logged. ``say`` takes output,
     ``note`` lines about what happens."""
 
-    def observe(event: str) -> None:
-        events.add(event)
-        if event.startswith(("died ", "recovered ", "spared ")):
-            note(event)
-
     options = ready.options
-    with EventLog(ready.folder) as events, deployed(
+    with deployed(
         ready.plan, ready.pcs, ready.token, keys=ready.keys, listen=options.listen, folder=ready.folder, say=say,
         shake=options.shake,
-    ) as deployment:  # fmt: skip
-        deployment.observe = observe
+    ) as deployment, session_of(deployment, ready.folder, say, note, deployment.deploy) as session:  # fmt: skip
+        yield session
+
+
+@contextlib.contextmanager
+def session_of(
+    deployment: Deployment,
+    folder: str,
+    say: Callable[[str], None],
+    note: Callable[[str], None],
+    begin: Callable[[], None] = lambda: None,
+) -> Iterator[Session]:
+    """A session with a deployment; what happens, from ``begin`` on, is logged in ``folder``."""
+
+    def observe(event: str) -> None:
+        events.add(event)
+        if event.startswith(("died ", "recovered ", "spared ", "PCS ")):
+            note(event)
+
+    with EventLog(folder) as events:
+        deployment.observe = deployment.hosts.observe = observe
         try:
-            deployment.deploy()
+            begin()
             yield Session(deployment, events, lambda text: say(f"{text}\n"), note)
             events.add("ended")
         except DadstormError as error:

@@ -4,6 +4,10 @@ Plain data, like all messages. The PuppetMaster asks a PCS to ``Open`` a run and
 replica says ``Hello`` with the address it bound; once all are there every replica gets the ``Directory`` of all
 addresses, attaches to its producers, and waits for ``Start``. While it runs a replica sends ``Stats``; when everything
 it hosts is safe to the end of the line, ``Finished``.
+
+None of this needs the PuppetMaster once the run is started. PCSs that miss it tell each other ``News``; a new one asks
+for ``Runs``, has one of them ``Show``n, and takes over by its ``Pulse``: each PuppetMaster of a run has a *reign*, and
+the higher one wins.
 """
 
 from __future__ import annotations
@@ -53,9 +57,93 @@ class Opened(msgspec.Struct, tag="opened", frozen=True):
 
 
 class Pulse(msgspec.Struct, tag="pulse", frozen=True):
-    """PuppetMaster → PCS, every second, and back: still there."""
+    """PuppetMaster → PCS, every second, and back: still there. One of a higher reign takes over the run."""
 
     host: str
+    reign: int = 0
+    """Which PuppetMaster of the run this is; the first has reign 0."""
+    master: str = ""
+    """Where it listens."""
+
+
+class Superseded(msgspec.Struct, tag="superseded", frozen=True):
+    """PCS → PuppetMaster: another one has taken over the run, and listens there."""
+
+    host: str
+    master: str
+
+
+class Master(msgspec.Struct, tag="master", frozen=True):
+    """PuppetMaster → replica: report to me from now on."""
+
+    reign: int
+    address: str
+
+
+class Runs(msgspec.Struct, tag="runs", frozen=True):
+    """PuppetMaster → PCS, with the token of those who have no run: what runs here?"""
+
+
+class RunHere(msgspec.Struct, frozen=True):
+    """One run at a PCS, for people to choose from."""
+
+    run: bytes
+    name: str
+    host: str
+    """Which of the plan's hosts the PCS is."""
+    hosts: tuple[str, ...]
+    folder: str
+    since_s: float
+    silent_s: float
+    """How long its PuppetMaster has not been heard of."""
+
+
+class Running(msgspec.Struct, tag="running", frozen=True):
+    """PCS → PuppetMaster: what runs here."""
+
+    version: str
+    runs: tuple[RunHere, ...]
+
+
+class Show(msgspec.Struct, tag="show", frozen=True):
+    """PuppetMaster → PCS, with the token of those who have no run: all that one needs to take over this one."""
+
+    run: bytes
+
+
+class ReplicaHere(msgspec.Struct, frozen=True):
+    operator: int
+    replica: int
+    incarnation: int
+    pid: int | None
+    """None: it is dead just now, and is being brought back."""
+
+
+class News(msgspec.Struct, tag="news", frozen=True):
+    """PCS → PCS, while the PuppetMaster is silent: what I know of the run. Who knows less learns it."""
+
+    address: str
+    """Where the sender listens: if the run is over here, it is told so."""
+    directory: tuple[tuple[str, ...], ...]
+    pcs: tuple[tuple[str, ...], ...]
+    started: tuple[int, ...]
+    intervals: tuple[tuple[int, int], ...]
+    """Per operator that has one: its milliseconds."""
+    draining: bool
+    finished: tuple[tuple[int, int], ...]
+    """Operator and slice, on whichever host."""
+
+
+class Shown(msgspec.Struct, tag="shown", frozen=True):
+    """PCS → PuppetMaster: a run, as far as this PCS knows it."""
+
+    host: str
+    reign: int
+    plan: bytes
+    shake: Shake
+    news: News
+    replicas: tuple[ReplicaHere, ...]
+    """Those of this host."""
 
 
 class Log(msgspec.Struct, tag="log", frozen=True):
@@ -64,6 +152,8 @@ class Log(msgspec.Struct, tag="log", frozen=True):
     host: str
     file: str
     data: bytes
+    offset: int = 0
+    """Where in the file it stands: a PCS that was started again sends what was sent before."""
 
 
 class Closed(msgspec.Struct, tag="closed", frozen=True):
@@ -159,7 +249,9 @@ class Died(msgspec.Struct, tag="died", frozen=True):
 
 
 class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
-    """PuppetMaster → PCS: end all replicas of this run."""
+    """PuppetMaster → PCS: end all replicas of this run. PCS → PCS: the same, with the reason."""
+
+    reason: str = ""
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -276,7 +368,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """Replica → PuppetMaster: everything I host, these slices, is safe to the end of the line."""
+    """Replica → PuppetMaster and PCS: everything I host, these slices, is safe to the end of the line."""
 
     operator: int
     replica: int
@@ -284,7 +376,7 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """Replica → PuppetMaster: I cannot go on; ``fault`` tells whose mistake it is."""
+    """Replica → PuppetMaster and PCS: I cannot go on; ``fault`` tells whose mistake it is."""
 
     operator: int
     replica: int
@@ -312,6 +404,13 @@ Message = (
     | Open
     | Opened
     | Pulse
+    | Superseded
+    | Master
+    | Runs
+    | Running
+    | Show
+    | Shown
+    | News
     | Log
     | Closed
     | Spawn

@@ -1,0 +1,110 @@
+"""What a PCS knows of a whole run, beyond its own replicas, and what follows from it when the PuppetMaster is silent.
+
+A run does not need its PuppetMaster once it is started. PCSs that miss it tell each other what they know, so that one
+that was not told everything before the PuppetMaster died learns it from the others; all of it only grows, so the order
+of the news does not matter. Without a PuppetMaster it is the PCSs that end a run: when every slice of the plan was said
+to be finished (that is for ever: what is safe to the end of the line stays so), when a replica has failed, and when
+there is nothing to go on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dadstorm.plan import Plan
+from dadstorm.topology.placement import LOCAL
+from dadstorm.wire import control
+from dadstorm.wire.endpoint import directory_problem
+
+Addresses = tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class Known:
+    plan: Plan
+    directory: Addresses = ()
+    pcs: Addresses = ()
+    """Where the PCS of each replica listens."""
+    started: set[int] = field(default_factory=set)
+    """Operators that process what they get."""
+    intervals: dict[int, int] = field(default_factory=dict)
+    draining: bool = False
+    finished: set[tuple[int, int]] = field(default_factory=set)
+    """Operator and slice: what is finished stays so, whoever has it."""
+    failure: control.Failed | None = None
+
+    def introduce(self, message: control.Directory) -> str | None:
+        """Take in who listens where; or say why that cannot be."""
+        problem = directory_problem(message, [len(operator.replicas) for operator in self.plan.operators])
+        if problem is None:
+            self.directory, self.pcs = message.addresses, message.pcs
+        return problem
+
+    def news(self, address: str) -> control.News:
+        """All of it, for other PCSs; we listen on ``address``."""
+        return control.News(
+            address,
+            self.directory,
+            self.pcs,
+            tuple(sorted(self.started)),
+            tuple(sorted(self.intervals.items())),
+            self.draining,
+            tuple(sorted(self.finished)),
+        )
+
+    def learn(self, news: control.News) -> str | None:
+        """Take in what another PCS knows and we do not; or say why that cannot be."""
+        if not self.directory and news.directory:
+            problem = self.introduce(control.Directory(news.directory, news.pcs))
+            if problem is not None:
+                return problem
+        self.started.update(index for index in news.started if 0 <= index < len(self.plan.operators))
+        self.finish(news.finished)
+        self.intervals = dict(news.intervals) | self.intervals
+        self.draining = self.draining or news.draining
+        return None
+
+    def finish(self, slices: Iterable[tuple[int, int]]) -> None:
+        """These slices are finished; what is no slice of the plan is passed over."""
+        self.finished |= self._slices() & set(slices)
+
+    def _slices(self) -> set[tuple[int, int]]:
+        return {(number, index) for number, one in enumerate(self.plan.operators) for index in range(one.slices)}
+
+    def for_replicas(self) -> Iterator[control.Message]:
+        """What every replica was told by the PuppetMaster, if it came to that; to hear it again does no harm."""
+        if self.directory:
+            yield control.Directory(self.directory)
+            if self.started:
+                yield control.Start(tuple(sorted(self.started)))
+            for operator, ms in sorted(self.intervals.items()):
+                yield control.Interval(operator, ms)
+            if self.draining:
+                yield control.Drain()
+
+    def others(self, host: str) -> list[str]:
+        """Where the PCSs of the other hosts listen."""
+        found = {
+            address
+            for operator, addresses in zip(self.plan.operators, self.pcs, strict=bool(self.pcs))
+            for replica, address in zip(operator.replicas, addresses, strict=True)
+            if replica.host != host
+        }
+        return sorted(found)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of the plan, each once, in its order."""
+        return tuple(dict.fromkeys(replica.host for operator in self.plan.operators for replica in operator.replicas))
+
+    def over(self) -> str | None:
+        """Why a run whose PuppetMaster is gone ends now; None: it goes on."""
+        if self.failure is not None:
+            name = self.plan.operators[self.failure.operator].name
+            return f"{name} replica {self.failure.replica} failed: {self.failure.text}"
+        if LOCAL in self.hosts:
+            return "the PuppetMaster is gone, and with it the replicas on its own machine"
+        if not (self.directory and self.started):
+            return "the PuppetMaster is gone, and had not started the run"
+        return "all replicas are finished" if self.finished >= self._slices() else None
