@@ -326,7 +326,8 @@ class Deployment:
             replica.finished = True
             self._finished.update(Peer(peer.operator, index) for index in message.slices)
             log.info("replica finished", replica=self.name(peer))
-            self.observe(f"finished {self.script_name(peer)}")
+            if message.slices:
+                self.observe(f"finished {self.script_name(peer)}")
         elif isinstance(message, control.Spawned):
             replica.pid, replica.alive = message.pid, True
         elif isinstance(message, control.Refused):

@@ -28,7 +28,8 @@ class Row:
     host: str
     pid: int | None
     state: str
-    """waiting (for its Start), running, frozen, finished, recovering, dead, spread (its peers have its slices)."""
+    """waiting (for its Start), running, frozen, finished, recovering, dead, spread (its peers have its slices), standby
+    (it has none)."""
     incarnation: int
     slices: int
     frontier: int | None
@@ -84,7 +85,9 @@ def _state(replica: Replica, stats: Stats | None) -> str:
         return "recovering"
     if not replica.alive:
         return "spread" if replica.spread else "dead"
-    return "waiting" if stats is None else stats.state
+    if stats is None:
+        return "waiting"
+    return "standby" if stats.state == "finished" and not stats.slices else stats.state
 
 
 def table(found: Iterable[Row]) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -50,6 +51,12 @@ def test_a_row_tells_how_a_replica_is() -> None:
         "people", "1", "localhost", "12", "frozen", "2", "1", "end", "0", "0", "40", "1.5 s", "0",
     ]  # fmt: skip
     assert json.loads(status.to_json([second]))[0]["state"] == "frozen"
+
+
+def test_who_has_no_slice_stands_by() -> None:
+    peer = Peer(PEOPLE, 0)
+    idle = msgspec.structs.replace(stats(0, "finished"), slices=0)
+    assert status.rows(PLAN, {peer: Replica(pid=1, alive=True, stats=idle)}, None, {})[0].state == "standby"
 
 
 def test_an_answer_counts_more_than_the_last_report() -> None:
