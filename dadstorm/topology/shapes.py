@@ -27,8 +27,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "text": ("fields", "record_max", "on_error", *_REPLICATED),
     "parquet": ("fields", "on_error", *_REPLICATED),
     "generate": ("count", "rate", "seed", *_REPLICATED),
-    "tcp": ("format", "fields", "delimiter", "record_max", "journal", "on_error", *_PLACED),
-    "stdin": ("fields", "delimiter", "record_max", "journal", "on_error"),
+    "tcp": ("format", "fields", "delimiter", "record_max", "journal", "fsync", "on_error", *_PLACED),
+    "stdin": ("fields", "delimiter", "record_max", "journal", "fsync", "on_error"),
 }
 """Per kind of source, the keys beside the kind's own."""
 

@@ -139,6 +139,8 @@ def _live(ctx: Context, draft: Draft, section: Section, how: str) -> None:
         "format": form, "delimiter": _delimiter(section, draft.what), "journal": ctx.path(folder) if folder else None,
         "record_bytes_max": _record_max(ctx, section, LINE_BYTES_DEFAULT, draft.what),
     }  # fmt: skip
+    if flag := section.get("fsync"):
+        params["fsync"] = bool(boolean(ctx.report, flag, f"{draft.what}: fsync"))
     if form == "csv" and ctx.ragged:
         params["ragged"] = True
     draft.params = params

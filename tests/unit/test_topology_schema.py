@@ -100,6 +100,28 @@ def test_every_example_of_the_documentation_compiles(example: str, tmp_path: Pat
     assert problems(plain(path)) == []
 
 
+OTHER_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHER_EXAMPLES = [
+    (path.name, text)
+    for path in OTHER_PAGES
+    if path.name not in ("topology.md", "operators.md")  # The latter has tests of its own.
+    for text in re.findall(r"```yaml\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+]
+SALES = "sources:\n  sales: {generate: {n: counter}, count: 3}\n  buyers: {generate: {n: counter}, count: 3}\n"
+
+
+@pytest.mark.parametrize(("page", "example"), OTHER_EXAMPLES, ids=[page for page, _ in OTHER_EXAMPLES])
+def test_the_examples_of_the_other_pages_compile_too(page: str, example: str, tmp_path: Path) -> None:
+    for name in ("reach", "wordcount", "reach.py"):
+        (tmp_path / name).symlink_to(CONFIGS / name)
+    (tmp_path / "lines.txt").write_text("to be or not to be\n")
+    path = tmp_path / "example.yaml"
+    whole = example if example.startswith("sources:") or "\nsources:" in example else SALES + example
+    path.write_text(whole.replace("/srv/data/", f"{tmp_path}/"))
+    assert topology.load(str(path), out=str(tmp_path / "out")).operators
+    assert problems(plain(path)) == []
+
+
 def test_the_documentation_names_every_key() -> None:
     text = (ROOT / "docs" / "topology.md").read_text(encoding="utf-8")
     tables = [shapes.SOURCES, shapes.OPERATORS, shapes.SINKS, shapes.LONG_FORMS, shapes.GENERATORS]
