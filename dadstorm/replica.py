@@ -406,8 +406,9 @@ class ReplicaProcess:
             elif isinstance(action, SendCopy | Give):
                 self._endpoint.send(self._address(action.to), action.message, action.table)
             elif isinstance(action, Deliver):
-                if len(action.rows):
-                    self._sinks[action.slice].write(action.rows)
+                sink = self._sinks[action.slice]
+                if len(action.rows) and sink.committed < END:
+                    sink.write(action.rows, action.again)
             elif isinstance(action, Emitted):
                 self._reports.emitted(action.rows)
             elif isinstance(action, Audited):

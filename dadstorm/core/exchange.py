@@ -126,7 +126,8 @@ class Exchange:
         channel = (message.input, message.producer_slice)
         missing = []
         for index, count in zip(message.slices, message.counts, strict=True):
-            tile = Tile(message.lo, message.hi, body.slice(start, start + count), message.safe)
+            rows = body.slice(start, start + count)
+            tile = Tile(message.lo, message.hi, rows, message.safe, message.incarnation, message.again)
             start += count
             merger = self._consumers[index].merger
             verdict = merger.offer(channel, tile)

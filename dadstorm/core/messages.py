@@ -52,6 +52,8 @@ class Tiles(msgspec.Struct, tag="tiles", frozen=True):
     counts: tuple[int, ...]
     safe: int = 0
     """With an audit: the producer slice's safe cut. What is below it will not come again."""
+    again: bool = False
+    """At-least-once: the rows are repeats, not all that there is in the range."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from dadstorm.core.line import START, Ints
@@ -65,7 +66,7 @@ class Outlet:
         self._router = router
         self._retain = retain
         self._repeat = repeat
-        """With an audit: consumers also get what they have from an earlier incarnation, to compare it."""
+        """Consumers also get what they have from an earlier incarnation: to compare it, or to take it again."""
         self.repeats_from = START
         """With an audit: the slice's safe cut. No incarnation will emit anything below it."""
         self._kept: deque[Emission] = deque()
@@ -101,6 +102,13 @@ class Outlet:
         if self._retain or None in self._homes:
             self._kept.append(emission)
         yield from self._send(emission, [s for s, wanted in enumerate(self._wanted) if wanted < hi or self._repeat])
+
+    def again(self, rows: Rows) -> Iterator[Send]:
+        """At-least-once: pass repeats on. They are not kept: who loses them has had them once."""
+        grouped, offsets = self._router.partition(rows)
+        emission = Emission(int(rows.seq.min()), int(rows.seq.max()) + 1, grouped, offsets)
+        for send in self._send(emission, [s for s in range(len(self._homes)) if offsets[s] < offsets[s + 1]]):
+            yield Send(send.to, msgspec.structs.replace(send.message, again=True), send.rows)
 
     def attach(self, replica: int, incarnation: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
         """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept. A lower

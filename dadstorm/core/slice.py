@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dadstorm.core.again import Again
 from dadstorm.core.audit import Audit, Audited
 from dadstorm.core.keeper import Keeper, KeeperAction
 from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
@@ -50,11 +51,13 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """An action: write these rows of a sink's slice; nothing else will come below ``hi``."""
+    """An action: write these rows of a sink's slice; nothing else will come below ``hi``, but for rows that have been
+    there (``again``)."""
 
     slice: int
     rows: Rows
     hi: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +234,22 @@ class Merger:
     """The inlets of one slice, and the rows below their common frontier, merged and ready."""
 
     def __init__(
-        self, packing: Packing, sub_bits: int, channels: Sequence[tuple[int, int]], cut: int, gaps_allowed: bool
+        self,
+        packing: Packing,
+        sub_bits: int,
+        channels: Sequence[tuple[int, int]],
+        cut: int,
+        gaps_allowed: bool,
+        again: bool = False,
     ) -> None:
+        """``again``: what is done again is taken again."""
         self._packing = packing
         self._sub_bits = sub_bits
         self.inlets = {channel: Inlet(hi=cut, gaps_allowed=gaps_allowed) for channel in channels}
+        self._agains: list[tuple[int, Again]] = []
+        for (input_index, _), inlet in self.inlets.items() if again else ():
+            inlet.again = Again()
+            self._agains.append((input_index, inlet.again))
         self.frontier = cut
         self._ready: Rows | None = None
         self._taken = 0
@@ -249,6 +263,14 @@ class Merger:
         if held_back and verdict is Verdict.TAKEN:
             self.frontier = min(inlet.hi for inlet in self.inlets.values())
         return verdict
+
+    def repeats(self, done: int) -> Rows | None:
+        """At-least-once: rows below ``done`` that were emitted again, or None."""
+        for input_index, again in self._agains:
+            if again.ready(done):
+                rows = again.waiting.popleft()
+                return Rows(rows.seq, self._packing.enter(rows.sub, input_index), rows.data)
+        return None
 
     @property
     def queued(self) -> int:
@@ -267,7 +289,7 @@ class Merger:
         return int(self._ready.seq[self._taken])
 
     def has_work(self, done: int) -> bool:
-        return self._ready is not None or self.frontier > done
+        return self._ready is not None or self.frontier > done or any(again.ready(done) for _, again in self._agains)
 
     def next(self, rows_max: int, cut: int = END) -> Rows | None:
         """Up to ``rows_max`` further rows in ID order, none at or above ``cut``; None when there is none below the
@@ -344,6 +366,17 @@ class WorkSlice(Slice):
             yield from self._snapshot(cut, self._kernel.delta(), None)
             if cut == self.done and self.stands_still:
                 yield from self.stand(True)
+        repeats = self.merger.repeats(self.done)
+        if repeats is not None:
+            yield from self._again(repeats)
+
+    def _again(self, rows: Rows) -> Iterator[Send]:
+        """At-least-once: process repeats, and pass on what comes of them."""
+        self.rows_in += len(rows)
+        ports = self._identify(rows, self._kernel.process(rows))
+        for outlet in self.outlets:
+            if len(ports[outlet.port]):
+                yield from outlet.again(ports[outlet.port])
 
     def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:
         """Give the kernel's output its IDs."""
@@ -412,6 +445,10 @@ class SinkSlice(Slice):
             yield Deliver(self.index, rows, hi)
             if self.audit is not None:
                 yield from self._audited(self.audit, hi, (rows,))
+        repeats = self.merger.repeats(self.done)
+        if repeats is not None:
+            self.rows_in += len(repeats)
+            yield Deliver(self.index, repeats, self.done, again=True)
 
     @property
     def _consumers_safe(self) -> int:

@@ -12,6 +12,7 @@ import enum
 from collections import deque
 from dataclasses import dataclass, field
 
+from dadstorm.core.again import Again
 from dadstorm.core.audit import Witness
 from dadstorm.core.line import START
 from dadstorm.core.rows import Rows
@@ -24,6 +25,10 @@ class Tile:
     rows: Rows
     safe: int = START
     """Below this the producer will never emit anything again."""
+    incarnation: int = 0
+    """The producer slice's."""
+    again: bool = False
+    """The rows are repeats, and not all that there is in the range."""
 
 
 class Verdict(enum.Enum):
@@ -49,8 +54,16 @@ class Inlet:
     witness: Witness | None = None
     """With an audit: remembers what came, and compares what comes again."""
 
+    again: Again | None = None
+    """At-least-once: what comes again is taken again."""
+
     def offer(self, tile: Tile) -> Verdict:
         self.heard = True
+        if self.again is not None:
+            if tile.again:
+                self.again.keep(tile.rows.below(self.hi))
+                return Verdict.DUPLICATE
+            self.again.offer(tile.incarnation, tile.lo, tile.hi, tile.rows, self.hi)
         if self.witness is not None:
             self.witness.forget(tile.safe)
             self.witness.again(tile.lo, min(tile.hi, self.hi), tile.rows)

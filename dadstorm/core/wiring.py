@@ -26,6 +26,7 @@ class Wiring:
         self._operator = plan.operators[me.operator]
         self._make_kernel = make_kernel
         self._at_most_once = plan.semantics == "at-most-once"
+        self._at_least_once = plan.semantics == "at-least-once"
         self.input_schema = plan.input_schema(self._operator) if self._operator.inputs else None
 
     def source(self, index: int, incarnation: int, base: Delta) -> SourceSlice:
@@ -82,7 +83,7 @@ class Wiring:
                 router=Router(consumer.routing.policy, consumer.routing.key, consumer.slices, self._plan.seed),
                 retain=not self._at_most_once,
                 cut=cut,
-                repeat=self._plan.audit,
+                repeat=self._plan.audit or self._at_least_once,
             )
             for consumer, input_index in self._plan.consumers(self._operator.name)
         ]
@@ -119,6 +120,7 @@ class Wiring:
             channels,
             cut,
             gaps_allowed=self._at_most_once,
+            again=self._at_least_once,
         )
         for (input_index, producer_slice), inlet in merger.inlets.items() if self._plan.audit else ():
             producer = self._plan[self._operator.inputs[input_index].operator]

@@ -376,7 +376,7 @@ class Cluster:
         else:
             mark: Mark = action.mark or {"offset": 0}
             file, offset = self._files[operator.name], int(mark["offset"])
-            if self.plan.semantics == "at-most-once":
+            if self.plan.semantics != "exactly-once":
                 file.truncate(offset)
             process.sinks[action.slice] = SimulatedSink(file, offset, action.cut)
 

@@ -1,9 +1,8 @@
 """The simulated outside world: what sources read, and the files that sinks write.
 
 A source's records are dealt out to its slices in short runs of seqs, so that slices interleave. A sink writes at
-offsets, as into a file. Where nothing may be lost, every incarnation of a sink must write the same row at the same
-place, so two of them may even write at once; under at-most-once a new incarnation cuts the file off where its last
-commit left it.
+offsets, as into a file. Under exactly-once every incarnation of a sink must write the same row at the same place, so
+two of them may even write at once; otherwise a new incarnation cuts the file off where its last commit left it.
 """
 
 from __future__ import annotations

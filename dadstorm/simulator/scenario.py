@@ -45,6 +45,8 @@ class Outcome:
     events: int
     milliseconds: float
     recoveries: int
+    repeats: int
+    """How many rows were written that had been written before."""
     about: str
     history: list[str] = field(repr=False)
     standing: str = field(repr=False)
@@ -89,6 +91,7 @@ class Scenario:
             cluster.agenda.events,
             cluster.agenda.now_ms,
             sum(cluster.incarnations.values()),
+            sum(len(rows) - len({row[:2] for row in rows}) for rows in cluster.written().values()),
             self.about(),
             cluster.history,
             cluster.standing(),

@@ -21,8 +21,8 @@ Mark = dict[str, Any]
 
 
 class Sink(Protocol):
-    def write(self, rows: Rows) -> None:
-        """Take further rows, in ID order."""
+    def write(self, rows: Rows, again: bool = False) -> None:
+        """Take further rows, in ID order; or rows that have come ``again`` (at-least-once), of any place before."""
         ...
 
     def commit(self, cut: int) -> None:

@@ -27,10 +27,10 @@ class ConsoleSink:
         self._progress = Progress(operator, cut)
         self._say = say or _print
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Rows, again: bool = False) -> None:
         if not len(rows):
             return
-        self._progress.wrote(rows)
+        self._progress.wrote(rows, again)
         for piece in pieces(self._shape.batch(rows)):
             self._say(console_lines(piece, self._label, self._ragged).to_pybytes().decode())
 

@@ -56,10 +56,10 @@ class LineSink:
                 f"were committed, found {there}; put the file back as the last run left it, or start from the beginning"
             )
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Rows, again: bool = False) -> None:
         if not len(rows):
             return
-        self._progress.wrote(rows)
+        self._progress.wrote(rows, again)
         for piece in pieces(self._shape.batch(rows)):
             text = self._lines(piece, self._ragged)
             with told(self._name, self._path):

@@ -114,10 +114,10 @@ class ParquetSink:
             "put the folder back as the last run left it, or run from the beginning"
         )
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: Rows, again: bool = False) -> None:
         if not len(rows):
             return
-        self._progress.wrote(rows)
+        self._progress.wrote(rows, again)
         batch = self._shape.batch(rows)
         with told(self._name, self._path):
             while batch.num_rows:

@@ -47,7 +47,9 @@ class Progress:
         self._last: int | None = None
         self.committed = cut
 
-    def wrote(self, rows: Rows) -> None:
+    def wrote(self, rows: Rows, again: bool = False) -> None:
+        if again:
+            return
         first, least = int(rows.seq[0]), self.committed if self._last is None else self._last
         assert first >= least and self.committed != END, (
             f"sink {self._name}: rows from seq {first} came after the line was written up to {least}"

@@ -42,11 +42,13 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
         "asks for",
         "resumes slice",
         "resumes nothing",
+        "its peers adopt its slices",
     )
-    later_cuts = semantics = 0
+    later_cuts = semantics = repeats = 0
     for seed in range(150):
         scenario = Scenario(seed)
         outcome = scenario.run()
+        repeats += outcome.repeats
         semantics |= 1 << ("exactly-once", "at-least-once", "at-most-once").index(scenario.plan.semantics)
         for line in outcome.history:
             seen.update(mark for mark in marks if mark in line)
@@ -54,6 +56,7 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
     assert min(seen[mark] for mark in marks) >= 5, seen
     assert later_cuts >= 50, "slices that resumed from a snapshot, not at the start"
     assert semantics == 0b111
+    assert repeats >= 5, "at-least-once: what was done again is written again"
 
 
 @pytest.mark.parametrize("seed", range(3))
