@@ -25,6 +25,7 @@ examples:
   dadstorm run wordcount.yaml --out results --sink parquet
   dadstorm run job.yaml --script experiment.txt        with commands: Start, Freeze, Crash, Wait …
   dadstorm run live.yaml --sink console                rows on the terminal as they come
+  dadstorm run job.yaml --resume                       after everything was killed (durable: DIR)
   dadstorm run job.yaml --lib ~/my_functions           where CUSTOM functions are found
   dadstorm run job.yaml --audit                        record digests, for dadstorm diff; what is done
                                                        again after a crash must give the same
@@ -129,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--audit", action="store_true", help="record digests and compare what is done again: is it deterministic?"
     )
+    run.add_argument("--resume", action="store_true", help="go on with a run that was killed (durable: DIR)")
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
     _cluster_options(run)
     run.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
@@ -222,6 +224,7 @@ def _run(options: argparse.Namespace) -> int:
             keys=options.keys,
             listen=options.listen,
             audit=options.audit,
+            resume=options.resume,
         )
     )
 

@@ -105,6 +105,21 @@ class ScriptLine(msgspec.Struct, frozen=True):
     line: int
 
 
+class Durable(msgspec.Struct, frozen=True):
+    """That snapshots also go to disk, and where: below a folder, apart for each run."""
+
+    folder: str
+    run: str = ""
+    """Which run: as many hexadecimal digits as nobody else has drawn. Drawn when it starts, kept when it is resumed."""
+    life: int = 1
+    """How many times the run has been started: more than once means that it goes on from its disk."""
+
+    @property
+    def place(self) -> str:
+        """The folder of the run."""
+        return f"{self.folder}/run-{self.run}"
+
+
 class Plan(msgspec.Struct, frozen=True):
     name: str
     operators: tuple[Operator, ...]
@@ -133,6 +148,13 @@ class Plan(msgspec.Struct, frozen=True):
     """Record digests, and compare what is done again with what was done before."""
     recovery: Recovery = "respawn"
     """Whether a lost replica is started again, or its slices are spread over its living peers."""
+    durable: Durable | None = None
+    """Whether, and where, the run survives the death of everybody."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run goes on from its disk, after everybody has died."""
+        return self.durable is not None and self.durable.life > 1
 
     def __getitem__(self, name: str) -> Operator:
         for operator in self.operators:

@@ -28,14 +28,16 @@ from dadstorm.core.audit import Audited
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.line import END
-from dadstorm.core.messages import PCS, Adopt, Beat, Peer, Tiles
+from dadstorm.core.messages import DISK, PCS, Adopt, Beat, Peer, Tiles
 from dadstorm.core.messages import Message as PeerMessage
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
 from dadstorm.core.slice import Deliver, Emitted, Tell
+from dadstorm.durable.disk import Disk, journals
+from dadstorm.durable.loss import lost
 from dadstorm.emitted import EmittedLines
-from dadstorm.errors import DadstormError, RunFailed, UserError
+from dadstorm.errors import DadstormError, UserError
 from dadstorm.heart import Heart
 from dadstorm.late import Late
 from dadstorm.operators import make_kernel
@@ -85,6 +87,7 @@ class ReplicaProcess:
         self._endpoint.limit(assignment.pcs, assignment.pcs_bytes_max)
         self._address_bound = ""
         self._machine: ReplicaMachine | None = None
+        self._disk: Disk | None = None
         self._readers: dict[int, Reader] = {}
         self._sinks: dict[int, Sink] = {}
         self._unopened: list[Open] = []
@@ -161,6 +164,8 @@ class ReplicaProcess:
         self._machine = ReplicaMachine(
             self._plan, assignment.me, lambda op: make_kernel(op, self._plan), assignment.incarnation
         )
+        if self._plan.durable is not None:
+            self._disk = Disk(self._plan, assignment.me, assignment.incarnation)
         self._machine.tapped = self._plan.logging == "full"
         if assignment.resume is not None:
             log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)
@@ -183,12 +188,15 @@ class ReplicaProcess:
         machine = self._require_machine()
         lifeline = self._assignment.lifeline
         fds = [fd for reader in self._readers.values() for fd in reader.wake_fds()]
+        fds += [] if self._disk is None else [self._disk.wake_fd]
         self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
         received, woke = self._endpoint.receive(self._patience_ms(machine))
         if lifeline in woke:
             raise LifelineClosed
         for item in self._late.pass_on(received, (isinstance(item.message, PEERS) for item in received), now_ms()):
             self._on_message(machine, item)
+        for answer, table in self._disk.answers() if self._disk else ():
+            self._do(machine.handle(answer, table))
         if self._started and machine.resumed:
             self._work(machine)
             self._drain(machine)
@@ -272,6 +280,8 @@ class ReplicaProcess:
                 self._say_hello()
         elif isinstance(message, control.Stop):
             self._stopping = True
+            if message.complete and self._disk is not None:
+                self._disk.clear()
         else:
             self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
 
@@ -329,7 +339,7 @@ class ReplicaProcess:
                 self._operator,
                 self._plan,
                 action.slice,
-                run_dir=self._assignment.folder,
+                run_dir=journals(self._plan, self._assignment.folder),
                 sockets=self._assignment.sockets,
                 mark=None if action.mark is None else dict(action.mark),
                 cut=action.cut,
@@ -399,7 +409,9 @@ class ReplicaProcess:
 
     def _do(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            if isinstance(action, Send):
+            if self._disk and isinstance(action, Tell | SendSettle | SendCopy) and action.to.replica == DISK:
+                self._disk.take(action.message, action.table if isinstance(action, SendCopy) else None)
+            elif isinstance(action, Send):
                 self._endpoint.send(self._address(action.to), action.message, action.rows)
             elif isinstance(action, Tell | SendSettle):
                 self._endpoint.send(self._address(action.to), action.message)
@@ -421,12 +433,7 @@ class ReplicaProcess:
                 request = control.Respawn(me.operator, action.replica, action.incarnation)
                 self._endpoint.send(self._assignment.pcs, request)
             else:
-                name = self._plan.operators[action.operator].name
-                raise RunFailed(
-                    f"the state of operator {name}, slice {action.slice}, is lost: all its copies are gone. It would "
-                    f"have to start again at {action.wanted}, but its input below {action.kept} has been let go. Run "
-                    "the topology again; more replicas hold more copies."
-                )
+                raise lost(self._plan, action)
 
     def _address(self, peer: Peer) -> str:
         return self._assignment.pcs if peer.replica == PCS else self._directory[peer.operator][peer.replica]

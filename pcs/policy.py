@@ -30,6 +30,7 @@ PLAN_BYTES_MAX = 8 << 20
 """Ten thousand paths of files are one megabyte."""
 OPERATORS_MAX = 10_000
 KINDS = ("filter", "uniq", "count", "dup", "split", "custom")
+_RUN = re.compile(r"[0-9a-f]{0,64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\Z")
 
 
@@ -59,6 +60,9 @@ class Policy:
         if problems:
             return problems
         mine = {peer.operator for peer in replicas_on(plan, host)}
+        if mine and plan.durable is not None:
+            problem = self._writable("durable", plan.durable.folder)
+            problems += [problem] if problem else []
         for operator in (plan.operators[index] for index in sorted(mine)):
             if operator.kind == "source":
                 problems += self._source(operator)
@@ -153,6 +157,8 @@ def _shape(plan: Plan) -> list[str]:
         for operator in plan.operators
         if not (1 <= len(operator.replicas) <= RING_MAX and 1 <= operator.slices <= SLICES_MAX)
     ]
+    if plan.durable is not None and not _RUN.match(plan.durable.run):
+        problems.append(f"{plan.durable.run[:100]!r} is no run")
     if len(set(names)) < len(names):
         problems.append("two operators with one name")
     return problems

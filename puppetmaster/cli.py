@@ -49,6 +49,7 @@ def _main(arguments: Sequence[str] | None) -> int:
             keys=options.keys,
             listen=options.listen,
             audit=options.audit,
+            resume=options.resume,
         )
     )
 
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         help="take over a run at the --pcs (this machine's, if none is given): its name or ID; none: the only one",
     )
     parser.add_argument("--script", metavar="FILE", help="commands to carry out first")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was killed (durable: DIR)")
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
     parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
     parser.add_argument(

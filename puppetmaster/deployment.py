@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from dadstorm.core.messages import Peer
+from dadstorm.durable import kept
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
 from dadstorm.wire import control
@@ -411,9 +412,10 @@ class Deployment:
         )
 
     def end(self) -> None:
-        """Stop every replica and the PCS."""
+        """Stop every replica and the PCS. If all is done and committed there is nothing to resume, and that is made
+        known first."""
         self._ending = True
-        self.tell_all(control.Stop())
+        self.tell_all(control.Stop(self.finished and kept.ended(self.plan)))
         deadline = time.monotonic() + GOODBYE_PATIENCE_S
         while any(replica.alive for replica in self.replicas.values()) and time.monotonic() < deadline:
             try:

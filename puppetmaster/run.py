@@ -22,6 +22,8 @@ from types import FrameType
 import structlog
 
 from dadstorm import audit, logs
+from dadstorm.durable.kept import Kept
+from dadstorm.durable.kept import kept as durable_run
 from dadstorm.errors import DadstormError, RunFailed
 from dadstorm.loading import load
 from dadstorm.plan import Plan
@@ -69,6 +71,8 @@ class Options:
     """Where the PuppetMaster listens, if the topology has other hosts."""
     audit: bool = False
     """Record digests, and compare what is done again with what was done before."""
+    resume: bool = False
+    """Go on with the durable run that the topology has begun."""
 
 
 class Interrupts:
@@ -118,6 +122,7 @@ class Prepared:
     keys: Keys | None
     folder: str
     options: Options
+    kept: Kept
 
 
 @contextlib.contextmanager
@@ -138,12 +143,13 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
             check_ports(plan, keys)
             check_files(plan)
             pcs.wait_ready()
-        folder = make_folder(options.runs, plan.name)
-        audit.note_run(folder, plan, options.out)
-        logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
-        for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
-            print(f"warning: {warning}", file=sys.stderr)
-        yield Prepared(plan, script, pcs, token, keys, folder, options)
+        with durable_run(plan, resume=options.resume) as kept:
+            folder = make_folder(options.runs, plan.name)
+            audit.note_run(folder, plan, options.out)
+            logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
+            for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
+                print(f"warning: {warning}", file=sys.stderr)
+            yield Prepared(kept.plan, script, pcs, token, keys, folder, options, kept)
     finally:
         pcs.end()
 
@@ -175,11 +181,19 @@ def opened_session(
     """A session with a deployment that waits for its first command; its events are logged. ``say`` takes output,
     ``note`` lines about what happens."""
 
+    def begin() -> None:
+        ready.kept.started()
+        try:
+            deployment.deploy()
+        except DadstormError:
+            ready.kept.never_began()
+            raise
+
     options = ready.options
     with deployed(
         ready.plan, ready.pcs, ready.token, keys=ready.keys, listen=options.listen, folder=ready.folder, say=say,
         shake=options.shake,
-    ) as deployment, session_of(deployment, ready.folder, say, note, deployment.deploy) as session:  # fmt: skip
+    ) as deployment, session_of(deployment, ready.folder, say, note, begin) as session:  # fmt: skip
         yield session
 
 

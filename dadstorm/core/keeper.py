@@ -68,7 +68,8 @@ class Keeper:
         self._slice = slice_index
         self.incarnation = incarnation
         self.vault = vault
-        self.safe = vault.settled
+        self.safe = START
+        """Not the vault's cut yet: of those who hold copies, only the one that gave us ours is sure to have it."""
         self._consumers_safe = START
         self._settling = vault.settled
         self._holders: dict[Peer, _Holder] = {}

@@ -18,6 +18,8 @@ import msgspec
 
 PCS = -1
 """In place of a replica's number: the PCS of the host, which holds the snapshots of an operator without peers."""
+DISK = -2
+"""In place of a replica's number: the owner's own disk, which holds what is settled if the plan is durable."""
 
 
 class Peer(NamedTuple):

@@ -29,6 +29,7 @@ from dadstorm.core.keeper import KeeperAction
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.line import END, START
 from dadstorm.core.messages import (
+    DISK,
     PCS,
     Adopt,
     Attach,
@@ -150,9 +151,8 @@ class ReplicaMachine:
             yield from self._resume_what_is_found()
 
     def _seek(self, slices: Mapping[int, int], *, anew: bool) -> Iterator[Action]:
-        """Find the state of slices. There is none to be found where they are ``anew``, or nothing is kept."""
-        without = anew or not (self._keeps or self.operator.kind in ("source", "sink"))
-        seeking = Seeking(self.me, self.incarnation, slices, [] if without or not slices else self._who_may_hold())
+        """Find the state of slices; ``anew``: nobody of this run can have any."""
+        seeking = Seeking(self.me, self.incarnation, slices, self._who_may_hold(anew=anew) if slices else [])
         self._seekings.append(seeking)
         for question in list(seeking.questions(self.me.replica)):
             for index in question.slices:
@@ -160,12 +160,15 @@ class ReplicaMachine:
                 seeking.answered(found.message, found.table)
         yield from seeking.ask()
 
-    def _who_may_hold(self) -> list[int]:
+    def _who_may_hold(self, *, anew: bool) -> list[int]:
         """Everybody who may have copies: the living of the ring and this replica itself. The PCS holds them for who
-        has no peers; with ``spread`` that may come to be."""
+        has no peers; with ``spread`` that may come to be. The disk has those of before everybody died, too."""
+        disk = [DISK] if self.plan.durable and (self.plan.continues or not anew) else []
+        if anew or not (self._keeps or self.operator.kind in ("source", "sink")):
+            return disk
         if len(self.operator.replicas) == 1:
-            return [PCS]
-        return [*self.ring.living, self.me.replica, *([PCS] if self.plan.recovery == "spread" else [])]
+            return [PCS, *disk]
+        return [*self.ring.living, self.me.replica, *([PCS] if self.plan.recovery == "spread" else []), *disk]
 
     def _resume_what_is_found(self) -> Iterator[Action]:
         for seeking in [seeking for seeking in self._seekings if seeking.over]:
@@ -196,7 +199,7 @@ class ReplicaMachine:
     def _introduce(self) -> Iterator[Tell]:
         """Who has resumed anything tells its ring and its consumers that it is there."""
         lives = tuple((index, self.homes.incarnation(self.me.operator, index)) for index in self.slices)
-        if not self.incarnation and not any(incarnation for _, incarnation in lives):
+        if not (self.plan.continues or self.incarnation or any(incarnation for _, incarnation in lives)):
             return
         here = Here(*self.me, self.incarnation, lives)
         others = [Peer(self.me.operator, replica) for replica in self.ring.living]
@@ -216,6 +219,8 @@ class ReplicaMachine:
         holders = self.ring.holders(index, self.plan.backups or len(self.operator.replicas) - 1)
         if len(self.operator.replicas) == 1 or (not holders and self.plan.recovery == "spread"):
             holders = {PCS: 0}
+        if self.plan.durable:
+            holders[DISK] = 0
         return {Peer(self.me.operator, replica): incarnation for replica, incarnation in holders.items()}
 
     # -- messages ------------------------------------------------------------------------------------------------

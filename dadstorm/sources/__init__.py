@@ -26,9 +26,9 @@ def make_reader(
 ) -> Reader:
     """A reader for one slice of a source that gives every record at or above ``cut``, once, in order of seq.
 
-    ``run_dir`` is where journals go, ``sockets`` the folder of socket files (``run_dir`` if not given).
-    ``mark`` is what an earlier reader of the slice returned for this cut or a lower one; without it, reading starts
-    at the beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
+    ``run_dir`` is where journals go (synced to the disk if the plan is durable), ``sockets`` the folder of socket
+    files (``run_dir`` if not given). ``mark`` is what an earlier reader of the slice returned for this cut or a lower
+    one; without it, reading starts at the beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
     """
     kind = operator.params["type"]
     if kind == "file":
@@ -47,5 +47,6 @@ def make_reader(
         from dadstorm.sources.live import StdinReader, TcpReader
 
         live = TcpReader if kind == "tcp" else StdinReader
-        return live(operator, slice_index, run_dir=run_dir, sockets=sockets, mark=mark, cut=cut)
+        durable = plan.durable is not None
+        return live(operator, slice_index, run_dir=run_dir, sockets=sockets, mark=mark, cut=cut, fsync=durable)
     raise RunFailed(f"source {operator.name!r}: no such type: {kind!r}; there are file, generate, tcp and stdin")

@@ -88,6 +88,7 @@ class LiveReader:
         mark: Mark | None = None,
         cut: int = START,
         clock: Clock = wall_clock_us,
+        fsync: bool = False,
     ) -> None:
         if operator.slices != 1:
             raise RunFailed(f"source {operator.name!r}: a live source has one slice, found slices: {operator.slices}")
@@ -105,7 +106,7 @@ class LiveReader:
         meta = {"format": operator.params["format"], "delimiter": operator.params.get("delimiter") or ","}
         where = operator.params.get("journal") or run_dir
         path = where if os.path.isfile(where) else os.path.join(os.path.abspath(where), f"{operator.name}.journal")
-        self._journal = Journal(path, operator.name, meta, fsync=bool(operator.params.get("fsync", False)))
+        self._journal = Journal(path, operator.name, meta, fsync=fsync or bool(operator.params.get("fsync")))
         try:
             start = mark or {"offset": self._journal.start, "lease": START}
             self._lease = int(start["lease"])

@@ -80,7 +80,9 @@ def _settings(plan: Plan) -> list[str]:
         f"snapshots every {_time(plan.snapshot_every_ms)}; "
         f"flush every {_time(plan.flush_every_ms)}; span {plan.span}; seed {plan.seed}; logging {plan.logging}",
         f"silent replicas are suspected after {_time(plan.suspect_after_ms)}; "
-        f"copies of state at {plan.backups or 'all'} peers; recovery by {plan.recovery}",
+        f"copies of state at {plan.backups or 'all'} peers"
+        + (f" and in {plan.durable.folder}" if plan.durable else "")
+        + f"; recovery by {plan.recovery}",
         f"modules from {', '.join((plan.base, *plan.libs))}",
     ]
 

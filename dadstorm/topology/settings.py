@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from dadstorm.plan import LoggingLevel, Recovery, ScriptLine, Semantics
+from dadstorm.plan import Durable, LoggingLevel, Recovery, ScriptLine, Semantics
 from dadstorm.topology import values
 from dadstorm.topology.document import Mapping, Node, Text, found
 from dadstorm.topology.placement import PCS_PORT, endpoint, join
@@ -45,6 +45,7 @@ class Settings:
     backups: int = 0
     recovery: Recovery = "respawn"
     script: tuple[ScriptLine, ...] = ()
+    durable: Durable | None = None
 
 
 def read(report: Report, section: Section, path: str) -> Settings:
@@ -83,7 +84,23 @@ def read(report: Report, section: Section, path: str) -> Settings:
         settings.recovery = cast(Recovery, recovery or settings.recovery)
     if node := section.get("script"):
         settings.script = _script(report, node)
+    if node := section.get("durable"):
+        settings.durable = _durable(report, node, settings, os.path.dirname(os.path.abspath(path)))
     return settings
+
+
+def _durable(report: Report, node: Node, settings: Settings, base: str) -> Durable | None:
+    """Where snapshots go to disk; a relative path starts at the topology."""
+    folder = values.text(report, node, "durable", "a folder")
+    if folder is None:
+        return None
+    if settings.semantics == "at-most-once":
+        expected = "at-least-once or exactly-once: at-most-once keeps nothing that could go to disk"
+        report.mistake(node.place, f"durable: found semantics {settings.semantics}; expected {expected}")
+    path = os.path.normpath(os.path.join(base, folder))
+    if os.path.lexists(path) and not os.path.isdir(path):
+        report.mistake(node.place, f"durable: {path} is not a folder; expected one, or a name for a new one")
+    return Durable(path)
 
 
 def _script(report: Report, node: Node) -> tuple[ScriptLine, ...]:

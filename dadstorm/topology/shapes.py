@@ -14,7 +14,7 @@ from dadstorm.topology.report import Place, Report, closest, listed, nearest
 
 TOPOLOGY = (
     "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
-    "logging", "hosts", "ragged", "suspect_after", "backups", "recovery", "script",
+    "logging", "hosts", "ragged", "suspect_after", "backups", "recovery", "script", "durable",
 )  # fmt: skip
 WINDOW = ("rows", "bytes")
 

@@ -337,7 +337,9 @@ class Drain(msgspec.Struct, tag="drain", frozen=True):
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
-    """PuppetMaster → replica: end yourself."""
+    """PuppetMaster → replica: end yourself. ``complete``: the run is over, and nothing of it need be kept."""
+
+    complete: bool = False
 
 
 State = Literal["waiting", "running", "frozen", "finished", "recovering"]
