@@ -32,8 +32,8 @@ serves any number of runs. ^C or SIGTERM ends it and its replicas. A run goes on
 is gone (puppetmaster --attach finds it again), and ends by itself when its inputs do.
 
 What others' topologies may do here is what these options say and no more: code comes from --lib,
-data is read below --data, results are written below --out, logs go to --runs. Without --keys it
-serves this machine only.
+data is read below --data, results and durable state are written below --out, logs go to --runs.
+Without --keys it serves this machine only.
 
 examples:
   pcs                                            on 127.0.0.1:10000, for topologies without files

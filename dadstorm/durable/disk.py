@@ -84,6 +84,8 @@ class Disk:
         self._jobs: SimpleQueue[tuple[int, _Put | None] | None] = SimpleQueue()
         self._answers: deque[Answer] = deque()
         self._failure: RunFailed | None = None
+        self.lock_fd = -1
+        """Open, and so ours, until this process ends."""
         self.wake_fd, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
         self._thread.start()
@@ -184,14 +186,14 @@ class Disk:
         place = self._durable.place
         with told(f"operator {self._operator.name}", place):
             make_folder(place)
-            fcntl.flock(self._open_lock(f"life-{self._rank.life}.lock"), fcntl.LOCK_SH)
+            self.lock_fd = self._open_lock(f"life-{self._rank.life}.lock")
+            fcntl.flock(self.lock_fd, fcntl.LOCK_SH)
             for name in sorted(os.listdir(place)):
                 match = _LIFE.fullmatch(name)
                 if match and int(match[1]) < self._rank.life:
                     self._outlive(name)
 
     def _open_lock(self, name: str) -> int:
-        """Stays open, and so ours, until this process ends."""
         return os.open(os.path.join(self._durable.place, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def _outlive(self, name: str) -> None:
