@@ -3,7 +3,8 @@
 A plan that comes over the wire is somebody's wish. Code comes only from the folders that the PCS's own operator gave
 with ``--lib``, data is read only below ``--data``, results and the state of durable runs are written only below
 ``--out``, logs and journals only to a folder that the PCS makes, and replicas listen only on the PCS's own address.
-Names that become parts of paths are names, not paths. What is not known here is refused: a new kind of operator has to be thought about first.
+Names that become parts of paths are names, not paths. What is not known here is refused: a new kind of operator has to
+be thought about first.
 
 Paths are compared after links are followed. Nobody can put a link there through DADSTORM; who can write to these
 folders otherwise is the operator's choice.
