@@ -165,7 +165,7 @@ class ReplicaProcess:
             self._plan, assignment.me, lambda op: make_kernel(op, self._plan), assignment.incarnation
         )
         if self._plan.durable is not None:
-            self._disk = Disk(self._plan, assignment.me, assignment.incarnation)
+            self._disk = Disk(self._plan, assignment.me)
         self._machine.tapped = self._plan.logging == "full"
         if assignment.resume is not None:
             log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)

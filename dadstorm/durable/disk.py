@@ -55,8 +55,8 @@ def journals(plan: Plan, folder: str) -> str:
 class _Slice:
     """What was taken in of a slice and not handed to the thread yet."""
 
-    incarnation: int = 0
-    """Of the slice: which one of it sends us copies."""
+    incarnation: int
+    """Of the slice."""
     newest: int | None = None
     waiting: list[Delta] = field(default_factory=list)
     whole: bool = False
@@ -72,15 +72,15 @@ class _Put:
 
 
 class Disk:
-    def __init__(self, plan: Plan, me: Peer, incarnation: int) -> None:
+    def __init__(self, plan: Plan, me: Peer) -> None:
         assert plan.durable is not None
         self._durable = plan.durable
         self._me = me
-        self._rank = Rank(plan.durable.life, incarnation)
         self._operator = plan.operators[me.operator]
         self._slices: dict[int, _Slice] = {}
         self._shelves: dict[int, Shelf] = {}
         self._sought: set[int] = set()
+        """Slices that the thread is looking for."""
         self._jobs: SimpleQueue[tuple[int, _Put | None] | None] = SimpleQueue()
         self._answers: deque[Answer] = deque()
         self._failure: RunFailed | None = None
@@ -102,6 +102,7 @@ class Disk:
             for index in message.slices:
                 if index not in self._sought:
                     self._sought.add(index)
+                    self._slice(index, message.incarnation)
                     self._jobs.put((index, None))
 
     def answers(self) -> Iterator[Answer]:
@@ -126,8 +127,12 @@ class Disk:
                 os.remove(os.path.join(self._durable.place, name))
             os.rmdir(self._durable.place)
 
+    def _slice(self, index: int, incarnation: int) -> _Slice:
+        """A slice of ours. A process has each slice in one incarnation: whoever has it back has it in another."""
+        return self._slices.setdefault(index, _Slice(incarnation))
+
     def _copy(self, message: Copy, table: pa.RecordBatch | None) -> None:
-        one = self._slices.setdefault(message.slice, _Slice())
+        one = self._slice(message.slice, message.incarnation)
         delta = Delta(message.cut, table, message.mark)
         if message.after is None and (one.newest is None or delta.cut > one.newest):
             one.newest, one.waiting, one.whole = delta.cut, [delta], True
@@ -139,7 +144,7 @@ class Disk:
         self._answer(message.slice, one)
 
     def _settle(self, message: Settle) -> None:
-        one = self._slices.setdefault(message.slice, _Slice())
+        one = self._slice(message.slice, message.incarnation)
         if one.newest is not None and one.newest >= message.cut:
             self._hand_over(message.slice, one, message.cut)
         self._answer(message.slice, one)
@@ -153,7 +158,7 @@ class Disk:
 
     def _answer(self, index: int, one: _Slice) -> None:
         newest = -1 if one.newest is None else one.newest
-        self._say(Held(self._me.operator, index, self._rank.incarnation, DISK, 0, newest, one.settled))
+        self._say(Held(self._me.operator, index, one.incarnation, DISK, 0, newest, one.settled))
 
     def _say(self, message: Held | Found, table: pa.RecordBatch | None = None) -> None:
         self._answers.append((message, table))
@@ -186,11 +191,11 @@ class Disk:
         place = self._durable.place
         with told(f"operator {self._operator.name}", place):
             make_folder(place)
-            self.lock_fd = self._open_lock(f"life-{self._rank.life}.lock")
+            self.lock_fd = self._open_lock(f"life-{self._durable.life}.lock")
             fcntl.flock(self.lock_fd, fcntl.LOCK_SH)
             for name in sorted(os.listdir(place)):
                 match = _LIFE.fullmatch(name)
-                if match and int(match[1]) < self._rank.life:
+                if match and int(match[1]) < self._durable.life:
                     self._outlive(name)
 
     def _open_lock(self, name: str) -> int:
@@ -242,7 +247,7 @@ class Disk:
                 shelf.claim()
                 settled = shelf.load()
         except Damaged as damage:
-            if self._rank.incarnation == 0:
+            if self._slices[index].incarnation == 0:
                 raise RunFailed(
                     f"{self._who(index)}: {damage}. It held the only copy of the slice's state: restore it from a "
                     f"copy of your own, or remove {self._durable.folder} and run from the beginning"
@@ -254,7 +259,7 @@ class Disk:
             self._say(Found(operator, index, 0, DISK, -1))
             return
         # What an earlier life has written is older than anything that this one has.
-        incarnation = settled.rank.incarnation if settled.rank.life == self._rank.life else -1
+        incarnation = settled.rank.incarnation if settled.rank.life == self._durable.life else -1
         mark = None if settled.delta.mark is None else dict(settled.delta.mark)
         self._say(Found(operator, index, incarnation, DISK, settled.delta.cut, mark), settled.delta.table)
 
@@ -270,15 +275,16 @@ class Disk:
         one, cut = self._slices[index], put.deltas[-1].cut
         if higher is None:
             one.settled = cut
-            self._say(Held(self._me.operator, index, self._rank.incarnation, DISK, 0, cut, cut))
+            self._say(Held(self._me.operator, index, one.incarnation, DISK, 0, cut, cut))
         else:
-            known = higher.incarnation if higher.life == self._rank.life else self._rank.incarnation + 1
+            known = higher.incarnation if higher.life == self._durable.life else one.incarnation + 1
             self._say(Held(self._me.operator, index, known, DISK, 0, -1, -1))
 
     def _shelf(self, index: int) -> Shelf:
         if index not in self._shelves:
+            rank = Rank(self._durable.life, self._slices[index].incarnation)
             place, run = self._durable.place, self._durable.run
-            self._shelves[index] = Shelf(place, run, self._operator.name, index, self._rank)
+            self._shelves[index] = Shelf(place, run, self._operator.name, index, rank)
         return self._shelves[index]
 
     def _who(self, index: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dadstorm.core.replica import Lost
+from dadstorm.core.exchange import Lost
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Plan
 

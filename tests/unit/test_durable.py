@@ -226,7 +226,7 @@ def held(cut: int, settled: int) -> Held:
 
 def test_a_copy_is_acknowledged_at_once_and_a_settled_cut_when_it_is_on_the_disk(tmp_path: Path) -> None:
     plan = plan_in(tmp_path)
-    disk = Disk(plan, ME, 0)
+    disk = Disk(plan, ME)
     disk.take(Copy(1, 0, 0, 0, None, 0))
     disk.take(Copy(1, 0, 0, 0, 0, 4), table({"a": 1}))
     disk.take(Copy(1, 0, 0, 0, 4, 8), table({"b": 1}))
@@ -237,8 +237,8 @@ def test_a_copy_is_acknowledged_at_once_and_a_settled_cut_when_it_is_on_the_disk
     disk.take(Settle(1, 0, 0, 0, 4))
     assert heard(disk, 2) == [held(8, 4), held(8, 4)], "what comes again changes nothing"
 
-    after = Disk(plan_in(tmp_path, life=2), ME, 0)
-    after.take(Seek(1, 0, 0, (0,)))
+    after = Disk(plan_in(tmp_path, life=2), ME)
+    after.take(Seek(1, 0, 0, (0,), 0))
     # The one before us is still there: nothing is read before its process has ended, here given by its lock.
     time.sleep(0.1)
     assert not list(after.answers())
@@ -248,7 +248,7 @@ def test_a_copy_is_acknowledged_at_once_and_a_settled_cut_when_it_is_on_the_disk
 
 
 def test_an_incarnation_that_resumes_with_a_whole_copy_is_settled_when_that_is_on_the_disk(tmp_path: Path) -> None:
-    disk = Disk(plan_in(tmp_path), ME, 0)
+    disk = Disk(plan_in(tmp_path), ME)
     disk.take(Copy(1, 0, 0, 0, None, 6), table({"a": 1}))
     assert heard(disk, 2) == [held(6, 0), held(6, 6)]
 
@@ -260,12 +260,12 @@ def test_damage_stops_the_run_if_the_disk_is_all_there_is_and_else_another_copy_
     ours.put([Delta(7, table({"a": 1}))], whole=True)
     path = Path(ours.folder) / "1.0-whole-7.state"
     path.write_bytes(path.read_bytes()[:-1])
-    everybody_died = Disk(plan_in(tmp_path, life=2), ME, 0)
-    everybody_died.take(Seek(1, 0, 0, (0,)))
+    everybody_died = Disk(plan_in(tmp_path, life=2), ME)
+    everybody_died.take(Seek(1, 0, 0, (0,), 0))
     with pytest.raises(RunFailed, match=r"operator count, slice 0: .*1\.0-whole-7\.state is damaged.*restore it"):
         heard(everybody_died, 1)
-    one_died = Disk(plan, ME, 1)
-    one_died.take(Seek(1, 0, 1, (0,)))
+    one_died = Disk(plan, ME)
+    one_died.take(Seek(1, 0, 1, (0,), 1))
     assert heard(one_died, 1) == [Found(1, 0, 0, DISK, -1)]
 
 
@@ -273,7 +273,7 @@ def test_a_disk_that_cannot_be_written_is_a_clear_stop_and_what_was_settled_stay
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", tmp_path]).returncode:
         pytest.skip("no small file system can be mounted here")
     try:
-        disk = Disk(plan_in(tmp_path), ME, 0)
+        disk = Disk(plan_in(tmp_path), ME)
         disk.take(Copy(1, 0, 0, 0, None, 6), table({"a": 1}))
         assert heard(disk, 2)[-1] == held(6, 6)
         disk.take(Copy(1, 0, 0, 0, 6, 9), table({f"k{n}": n for n in range(9000)}))
@@ -281,8 +281,8 @@ def test_a_disk_that_cannot_be_written_is_a_clear_stop_and_what_was_settled_stay
         with pytest.raises(RunFailed, match=r"operator count, slice 0: cannot write .*: No space left on device.*free"):
             heard(disk, 4)
         os.close(disk.lock_fd)
-        after = Disk(plan_in(tmp_path, life=2), ME, 0)
-        after.take(Seek(1, 0, 0, (0,)))
+        after = Disk(plan_in(tmp_path, life=2), ME)
+        after.take(Seek(1, 0, 0, (0,), 0))
         assert heard(after, 1) == [Found(1, 0, -1, DISK, 6)]
         os.close(after.lock_fd)
     finally:
