@@ -22,7 +22,7 @@ from dadstorm.core.vault import Delta, Vault
 from dadstorm.durable import files
 from dadstorm.durable.disk import Disk
 from dadstorm.durable.files import Damaged
-from dadstorm.durable.kept import Kept, kept
+from dadstorm.durable.kept import Kept, ended, kept
 from dadstorm.durable.shelf import Rank, Settled, Shelf
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Durable, Plan
@@ -297,7 +297,7 @@ def begun(plan: Plan, *, resume: bool = False, ends: bool = False) -> Kept:
     with kept(plan, resume=resume) as run:
         run.started()
         if ends:
-            run.ended()
+            assert ended(run.plan)
     return run
 
 
@@ -314,6 +314,13 @@ def test_a_run_that_was_killed_is_resumed_and_not_begun_again(tmp_path: Path) ->
         begun(plan, resume=True)
     second = begun(plan).plan.durable
     assert second is not None and second.run != first.run and second.life == 1
+
+
+def test_who_ends_a_run_that_was_started_elsewhere_leaves_its_files(tmp_path: Path) -> None:
+    plan = begun(plan_in(tmp_path)).plan
+    shutil.rmtree(tmp_path / "state")
+    assert not ended(plan)
+    assert ended(msgspec.structs.replace(plan, durable=None)), "then there is nothing to leave"
 
 
 def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
