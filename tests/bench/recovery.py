@@ -1,0 +1,159 @@
+"""How long it takes from a ``kill -9`` until the victim's slices give output again, with 100,000 keys of state.
+
+A topology counts 50,000 tuples a second by user, at several replicas, and writes every count. The sink merges in ID
+order, so from the moment the victim's slices stand still nothing more can be written, and the first byte that is written
+again is beyond what the victim had emitted. What is measured is what a user sees: the output file. Its growth is looked
+at every millisecond; the time from the kill to the end of the longest pause after it is the recovery. (A sink commits
+every 50 ms, so that is what an undisturbed run would show.) A second stream that does not pass by the victim must not
+pause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
+
+from kit import running, until
+
+KEYS = 100_000
+RATE = 50_000
+WARM_TUPLES = 5 * KEYS
+"""By then 99 % of the keys have been seen."""
+TOPOLOGY = """
+name: recovery
+recovery: {recovery}
+sources:
+  visits: {{generate: {{n: counter, user: {{int: [1, {keys}]}}}}, count: 1000000000, rate: {rate}}}
+  others: {{generate: {{n: counter}}, count: 1000000000, rate: 2000}}
+operators:
+  counts: {{input: visits, count: user, replicas: {replicas}, slices: {slices}}}
+  apart:  {{input: others, filter: n >= 0}}
+"""
+UP = re.compile(rb'"event":"replica up".*?"pid":(\d+),"replica":"counts replica (\d+)"')
+PAUSE_S = 2.0
+"""Between two kills: the copies are renewed, the replay is over."""
+LOOK_S = 1.5
+"""How long after a kill the output is watched."""
+
+
+class Growth:
+    """When a file grew, and to what."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.sizes: list[tuple[float, int]] = []
+        self._stop = False
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        size = -1
+        while not self._stop:
+            found = self._path.stat().st_size if self._path.exists() else 0
+            if found != size:
+                size = found
+                self.sizes.append((time.monotonic(), size))
+            time.sleep(0.001)
+
+    @property
+    def size(self) -> int:
+        return self.sizes[-1][1] if self.sizes else 0
+
+    def longest_pause(self, since: float, until_: float) -> tuple[float, float]:
+        """Beginning and end of the longest pause that ends after ``since``."""
+        moments = [moment for moment, _ in list(self.sizes) if moment <= until_]
+        first = max((m for m in moments if m <= since), default=since)
+        moments = [first, *(m for m in moments if m > since)]
+        pauses = [(one, other) for one, other in zip(moments, moments[1:], strict=False)]
+        return max(pauses, key=lambda pause: pause[1] - pause[0], default=(since, until_))
+
+    def stop(self) -> None:
+        self._stop = True
+        self._thread.join()
+
+
+def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int) -> tuple[list[float], list[float]]:
+    """Kill replicas of one run, one after the other: the recoveries in seconds, and the other stream's pauses."""
+    text = TOPOLOGY.format(recovery=recovery, keys=KEYS, rate=RATE, replicas=replicas, slices=slices)
+    (folder / "recovery.yaml").write_text(text)
+    took, others = [], []
+    with running("run", "recovery.yaml", cwd=folder) as command:
+        output, apart = Growth(folder / "out" / "counts.csv"), Growth(folder / "out" / "apart.csv")
+        least = WARM_TUPLES * len("12345,1\n")
+        until(lambda: output.size >= least or command.process.poll() is not None, "the keys are there")
+        for number in range(kills):
+            victims = dict(sorted((int(replica), int(pid)) for pid, replica in UP.findall(log_of(folder))))
+            victim = number % replicas
+            os.kill(victims[victim], signal.SIGKILL)
+            killed = time.monotonic()
+            time.sleep(LOOK_S)
+            _, end = output.longest_pause(killed, killed + LOOK_S)
+            took.append(end - killed)
+            begin, end = apart.longest_pause(killed, killed + LOOK_S)
+            others.append(end - begin)
+            time.sleep(PAUSE_S - LOOK_S)
+            assert command.process.poll() is None, command.err.text
+        output.stop()
+        apart.stop()
+        command.interrupt()
+        command.ended(60)
+    return took, others
+
+
+def log_of(folder: Path) -> bytes:
+    return next(folder.glob("runs/*/puppetmaster.log")).read_bytes()
+
+
+def percentile(values: list[float], part: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/bench recovery", description=__doc__)
+    parser.add_argument("--kills", type=int, default=30, help="for each way of recovery (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON as well")
+    options = parser.parse_args()
+    figures = {}
+    for recovery, replicas, slices in (("respawn", 2, 4), ("spread", 8, 16)):
+        per_run = options.kills if recovery == "respawn" else replicas - 2
+        took: list[float] = []
+        others: list[float] = []
+        while len(took) < options.kills:
+            folder = Path(tempfile.mkdtemp(prefix="recovery-"))
+            try:
+                found, pauses = measure(folder, recovery, min(per_run, options.kills - len(took)), replicas, slices)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            took += found
+            others += pauses
+        figures[recovery] = {
+            "kills": len(took),
+            "p50": statistics.median(took),
+            "p99": percentile(took, 0.99),
+            "worst": max(took),
+            "other stream's longest pause, p50": statistics.median(others),
+            "other stream's longest pause, worst": max(others),
+        }
+        print(f"{recovery}: {replicas} replicas, {slices} slices, {KEYS:,} keys, {RATE:,} tuples/s, {len(took)} kills")
+        print(f"  kill -9 to new output: p50 {figures[recovery]['p50']:.3f} s, p99 {figures[recovery]['p99']:.3f} s")
+        print(f"  a stream beside it pauses {statistics.median(others):.3f} s (p50), at worst {max(others):.3f} s")
+    if options.json:
+        print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
