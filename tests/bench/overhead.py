@@ -24,7 +24,11 @@ TOPOLOGY = """
 name: overhead
 semantics: {semantics}
 sources:
-  lines: {{generate: {{n: counter, text: {{words: {{count: 8, vocabulary: 20000}}}}}}, count: {tuples}, slices: 2, replicas: 2}}
+  lines:
+    generate: {{n: counter, text: {{words: {{count: 8, vocabulary: 20000}}}}}}
+    count: {tuples}
+    slices: 2
+    replicas: 2
 operators:
   words:  {{input: lines, split: text, replicas: 2}}
   counts: {{input: words, count: text, replicas: 2, slices: 4}}
