@@ -83,6 +83,8 @@ class Deployment:
     """Whether the PCS is there, as far as the front end can know."""
     observe: Callable[[str], None] = lambda text: None
     """Hears of all that happens, in words."""
+    log_tuples: Callable[[list[str]], None] = lambda lines: None
+    """Hears of the tuples that were emitted, a line each; only with ``logging: full``."""
     on_stats: Callable[[Peer, control.Stats], None] = lambda peer, stats: None
     replicas: dict[Peer, Replica] = field(default_factory=dict)
     _finished: set[Peer] = field(default_factory=set)
@@ -279,8 +281,7 @@ class Deployment:
             self.say(message.text)
             return
         if isinstance(message, control.Emitted):
-            for line in message.text.split("\n"):
-                self.observe(line)
+            self.log_tuples(message.text.split("\n"))
             return
         if isinstance(message, control.Spared):
             self.observe(f"spared {message.host}: {message.reason}")

@@ -214,6 +214,7 @@ def session_of(
 
     with EventLog(folder) as events:
         deployment.observe = deployment.hosts.observe = observe
+        deployment.log_tuples = events.add_all
         try:
             begin()
             yield Session(deployment, events, lambda text: say(f"{text}\n"), note)

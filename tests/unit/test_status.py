@@ -135,7 +135,10 @@ def test_the_log_is_in_the_order_of_time_and_a_line_stays_one(tmp_path: Path) ->
     with EventLog(str(tmp_path)) as events:
         for text in ["Start", "failed: two\nlines", "Stop"]:
             events.add(text)
+        events.add_all(["tuple a, <1>", "tuple a, <2>"])
     lines = (tmp_path / "events.log").read_text().splitlines()
     times = [line.split(" ", 1)[0] for line in lines]
     assert times == sorted(times) and all(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]{15}Z", time) for time in times)
-    assert [line.split(" ", 1)[1] for line in lines] == ["Start", "failed: two\\nlines", "Stop"]
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        "Start", "failed: two\\nlines", "Stop", "tuple a, <1>", "tuple a, <2>",
+    ]  # fmt: skip
