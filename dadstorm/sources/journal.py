@@ -1,21 +1,26 @@
 """The journal of a live source: what was accepted, with the seqs it was given, on disk before anything of it is
 emitted.
 
-A file header (magic, version, format of the lines) and then frames. Each frame has a header of its own (length, kind,
-checksum of the payload, checksum of the header and of its place in the file) and one of three payloads:
+A file header (magic, version, how far the file counts, format of the lines) and then frames. Each frame has a header of
+its own (length, kind, checksum of the payload, checksum of the header and of its place in the file) and one of three
+payloads:
 
 - RECORDS: the seq of the first line, and the lines, each with its newline; the n-th line has the n-th seq from there;
 - LEASE: a seq; no ``hi`` above it has been announced unless a later frame says so;
 - END: the source is complete.
 
-A process that dies while it writes leaves part of a frame at the end of the file. Nothing of that frame was emitted,
-so it is cut off. Anything else that does not check is damage, and stops the run: what lies behind it may have been
-emitted. The header's own checksum is what tells the two apart: a damaged length must not make the rest of the file
-look like a torn frame.
+When a frame is complete (and on the disk, with ``fsync``) the file header is told: the file *counts* up to there. Only
+then is anything of the frame emitted. A process that dies while it writes leaves part of a frame behind what counts:
+nothing of it was emitted, and it is cut off. A file that ends before what counts has lost records, and anything else
+that does not check is damage: both stop the run. The frame header's own checksum is there so that a damaged length
+does not make the rest of the file look like a torn frame.
+
+A journal appears under its name with its header complete: one that is shorter than that has lost everything.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -23,6 +28,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +37,14 @@ import structlog
 from dadstorm.errors import RunFailed
 
 MAGIC = b"DSJRNL\r\n"
-VERSION = 1
+VERSION = 2
 RECORDS, LEASE, END_OF_SOURCE = 1, 2, 3
 PAYLOAD_BYTES_MAX = 1 << 28
 """Far above any batch that a source takes in at once."""
 
 _FILE = struct.Struct("<8sHHI")
+_COUNTS = struct.Struct("<QI4x")
+"""How far the file counts, and a checksum of that: within one sector, so it is written whole or not at all."""
 _FRAME = struct.Struct("<IB3xII")
 _SEQ = struct.Struct("<q")
 _log = structlog.get_logger(__name__)
@@ -76,34 +84,64 @@ class Journal:
         self._fsync = fsync
         self._closed = False
         header = self._file_header(meta)
+        self.start = len(header)
+        """The offset of the first frame."""
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not os.path.exists(path):
+                self._make(header)
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise self._failed(f"cannot be opened: {error.strerror}; choose a folder that can be written") from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._size = os.fstat(self._fd).st_size
-            found = os.pread(self._fd, len(header), 0)
-            if len(found) < len(header) and header.startswith(found):
-                # New, or its first writer died before the header was complete.
-                os.ftruncate(self._fd, 0)
-                self._size = 0
-                self._write(header)
-                if fsync:
-                    _sync_folder(os.path.dirname(path))
-            elif found != header:
-                raise self._not_this(meta)
+            self._counts = self._check_header(header, meta)
         except BlockingIOError:
             os.close(self._fd)
             raise self._failed("is in use by another process; a journal belongs to one source of one run") from None
         except BaseException:
             os.close(self._fd)
             raise
-        self.start = len(header)
-        """The offset of the first frame."""
         self.finished = self._ends_with_end()
         """The source is complete: there is nothing to append."""
+
+    def _make(self, header: bytes) -> None:
+        """A new journal, with its header complete, unless somebody else is faster."""
+        scratch = f"{self._path}.{os.getpid()}.tmp"
+        file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(file, header)
+            if self._fsync:
+                os.fsync(file)
+            try:
+                os.link(scratch, self._path)
+            except FileExistsError:
+                pass
+            except OSError:  # A file system without links.
+                os.rename(scratch, self._path)
+        finally:
+            os.close(file)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(scratch)
+        if self._fsync:
+            _sync_folder(os.path.dirname(self._path))
+
+    def _check_header(self, header: bytes, meta: dict[str, Any]) -> int:
+        """How far the file counts, if its header is that of a journal of ours."""
+        found = os.pread(self._fd, len(header), 0)
+        slot = slice(_FILE.size, _FILE.size + _COUNTS.size)
+        if found[: slot.start] + found[slot.stop :] != header[: slot.start] + header[slot.stop :]:
+            raise self._not_this(meta)
+        counts, _ = _COUNTS.unpack(found[slot])
+        if found[slot] != _counts(counts):
+            raise self._damaged(0)
+        if counts > self._size:
+            raise self._failed(
+                f"has {self._size:,} bytes, and had {counts:,}: records were lost; restore it from a copy, "
+                "or remove it and run from the beginning"
+            )
+        return int(counts)
 
     def frames(self, offset: int) -> Iterator[Frame]:
         """Every frame from an offset on. When they are through, a torn one at the end has been cut off."""
@@ -121,8 +159,10 @@ class Journal:
                 os.ftruncate(self._fd, offset)
                 self._size = offset
                 return
-            yield frame
             offset += _FRAME.size + _SEQ.size + len(frame.lines)
+            if offset > self._counts:
+                self._count(offset)
+            yield frame
 
     @property
     def offset(self) -> int:
@@ -133,6 +173,7 @@ class Journal:
         """Write a frame; when this returns, the operating system has it (and the disk, with ``fsync``)."""
         payload = _SEQ.pack(seq) + lines
         self._write(_frame_header(self._size, kind, payload) + payload)
+        self._count(self._size)
 
     def close(self) -> None:
         if not self._closed:
@@ -140,20 +181,27 @@ class Journal:
             os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            at = self._size
-            while view:
-                written = os.pwrite(self._fd, view, at)
-                view, at = view[written:], at + written
+        with self._told():
+            _write_at(self._fd, data, self._size)
             if self._fsync:
                 os.fsync(self._fd)
+        self._size += len(data)
+
+    def _count(self, offset: int) -> None:
+        """The file counts up to an offset. That need not be on the disk: a power cut may leave an earlier one."""
+        with self._told():
+            _write_at(self._fd, _counts(offset), _FILE.size)
+        self._counts = offset
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             cure = "make room on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the disk"
             raise self._failed(
                 f"cannot be written: {error.strerror}; nothing that was not written has been emitted; {cure}"
             ) from None
-        self._size += len(data)
 
     def _frame(self, offset: int) -> Frame | None:
         """The frame at an offset; None if the file ends within it."""
@@ -162,7 +210,7 @@ class Journal:
             return None
         length, kind, check, header_check = _FRAME.unpack(head)
         if header_check != _header_check(offset, length, kind, check) or not _SEQ.size <= length <= PAYLOAD_BYTES_MAX:
-            if self._only_zeros(offset):
+            if offset >= self._counts and self._only_zeros(offset):
                 # A machine that lost power may leave a file longer than what reached the disk.
                 return None
             raise self._damaged(offset)
@@ -192,15 +240,21 @@ class Journal:
 
     def _file_header(self, meta: dict[str, Any]) -> bytes:
         text = json.dumps(meta, sort_keys=True).encode()
-        return _FILE.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
+        head = _FILE.pack(MAGIC, VERSION, len(text), zlib.crc32(text))
+        return head + _counts(len(head) + _COUNTS.size + len(text)) + text
 
     def _not_this(self, meta: dict[str, Any]) -> RunFailed:
         """What is wrong with a file whose header is not the one expected."""
         head = os.pread(self._fd, _FILE.size, 0)
+        if self._size < self.start and head.startswith(MAGIC[: len(head)]):
+            return self._failed(
+                f"has {self._size} bytes, less than any journal: records were lost; restore it from a copy, "
+                "or remove it and run from the beginning"
+            )
         if len(head) < _FILE.size or not head.startswith(MAGIC):
             return self._failed("is not a journal; choose another folder for the source's journal")
         _, version, length, check = _FILE.unpack(head)
-        text = os.pread(self._fd, length, _FILE.size)
+        text = os.pread(self._fd, length, _FILE.size + _COUNTS.size)
         if version != VERSION:
             return self._failed(f"is a journal of version {version}, this program reads version {VERSION}")
         if zlib.crc32(text) != check:
@@ -218,6 +272,17 @@ class Journal:
 
     def _failed(self, what: str) -> RunFailed:
         return RunFailed(f"source {self._operator!r}: journal {self._path}: {what}")
+
+
+def _counts(offset: int) -> bytes:
+    return _COUNTS.pack(offset, zlib.crc32(struct.pack("<Q", offset)))
+
+
+def _write_at(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, offset)
+        view, offset = view[written:], offset + written
 
 
 def _sync_folder(path: str) -> None:

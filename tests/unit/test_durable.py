@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dadstorm import topology
+from dadstorm.core.keeper import Keeper
 from dadstorm.core.messages import DISK, Copy, Found, Held, Peer, Seek, Settle
 from dadstorm.core.vault import Delta, Vault
 from dadstorm.durable import files
@@ -26,6 +27,8 @@ from dadstorm.durable.kept import Kept, ended, kept
 from dadstorm.durable.shelf import Rank, Settled, Shelf
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Durable, Plan
+from dadstorm.wire.codec import Rubbish, decode, encode
+from pcs.policy import Policy
 
 Changes = dict[str, int | None]
 
@@ -191,6 +194,48 @@ def test_a_zombie_settles_nothing_after_its_successor_has_read(tmp_path: Path) -
     successor.put([Delta(7, table({"a": 1}))], whole=True)
     found = loaded(tmp_path)
     assert found is not None and found.delta.cut == 7
+
+
+# -- copies on the wire, and elsewhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", [Copy(1, 0, 0, 0, None, 7, {"at": 1}), Found(1, 0, 0, 1, 7, {"at": 1})])
+def test_a_copy_that_was_damaged_on_its_way_is_never_taken(message: Copy | Found) -> None:
+    """It is dropped, and sent again: as if it had been lost."""
+    token = bytes(range(16))
+    frames = [bytes(frame) for frame in encode(token, message, table({"a": 1, "b": None}))]
+    assert decode(token, frames)[0] == message
+    for number, frame in enumerate(frames):
+        bad = [frame[:size] for size in range(len(frame))]
+        for bit in range(8 * len(frame)):
+            flipped = bytearray(frame)
+            flipped[bit // 8] ^= 1 << bit % 8
+            bad.append(bytes(flipped))
+        for one in bad:
+            with pytest.raises(Rubbish):
+                decode(token, [one if index == number else other for index, other in enumerate(frames)])
+
+
+def test_a_slice_that_is_resumed_is_safe_of_its_cut_only_when_all_its_holders_have_settled_it() -> None:
+    """One of them gave it the snapshot; of the others nobody knows. Producers must not forget before."""
+    peers = {Peer(1, 1): 0, Peer(1, DISK): 0}
+    keeper = Keeper(Peer(1, 0), 0, 1, Vault(Delta(8, table({"a": 1}))))
+    assert [action.message.cut for action in keeper.hold_at(peers)] == [8, 8]
+    assert keeper.safe == 0
+    list(keeper.held(Held(1, 0, 1, 1, 0, 8, 8)))
+    assert keeper.safe == 0
+    list(keeper.held(Held(1, 0, 1, DISK, 0, 8, 8)))
+    assert keeper.safe == 8
+
+
+def test_a_pcs_lets_state_be_written_where_results_may_be(tmp_path: Path) -> None:
+    plan = plan_in(tmp_path)
+    allowed, elsewhere = Policy("127.0.0.1", "runs", out=(str(tmp_path),)), Policy("127.0.0.1", "runs", out=("/srv",))
+    assert allowed.problems(plan, "localhost") == []
+    assert any("durable: " in problem and "--out" in problem for problem in elsewhere.problems(plan, "localhost"))
+    for run in ("../x", "CAFE", "0" * 99):
+        sly = msgspec.structs.replace(plan, durable=Durable(str(tmp_path / "state"), run))
+        assert [p for p in allowed.problems(sly, "localhost") if "is no run" in p]
 
 
 # -- the disk as a holder --------------------------------------------------------------------------------------------

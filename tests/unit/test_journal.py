@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -70,20 +70,40 @@ def test_a_journal_knows_that_it_is_finished(tmp_path: Path) -> None:
         journal.close()
 
 
-def test_truncated_anywhere_it_gives_the_whole_frames_before_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_a_frame_that_was_being_written_is_cut_off_said_so_and_it_goes_on(tmp_path: Path) -> None:
+    """Whatever of a frame is there, and whether or not the file counts it yet: nothing of it was emitted."""
     whole = tmp_path / "whole"
     ends = write(whole, ENTRIES)
-    for size in range(ends[-1]):
-        path = tmp_path / "torn"
-        shutil.copy(whole, path)
+    data = whole.read_bytes()
+    for count, (start, end) in enumerate(pairwise(ends)):
+        before = tmp_path / "before"
+        before.unlink(missing_ok=True)
+        write(before, ENTRIES[:count])
+        for size in range(start, end):
+            path = tmp_path / "torn"
+            path.write_bytes(before.read_bytes() + data[start:size])
+            with capture_logs() as logs:
+                assert read(path) == ENTRIES[:count]
+            assert [log["event"] for log in logs] == (["torn frame cut off"] if size > start else [])
+            write(path, ENTRIES[-1:])
+            assert read(path) == [*ENTRIES[:count], ENTRIES[-1]]
+        path.write_bytes(before.read_bytes() + data[start:end])
+        assert read(path) == ENTRIES[: count + 1], "its writer died before the file counted it"
+        assert read(path) == ENTRIES[: count + 1]
+        os.truncate(path, end - 1)
+        with pytest.raises(RunFailed, match="records were lost"):
+            read(path)
+
+
+def test_cut_short_anywhere_it_is_known_that_records_were_lost(tmp_path: Path) -> None:
+    """What was appended may have been emitted: a journal without it would give another answer."""
+    path = tmp_path / "j"
+    ends = write(path, ENTRIES)
+    for size in range(ends[-1] - 1, -1, -1):
         os.truncate(path, size)
-        kept = [entry for entry, end in zip(ENTRIES, ends[1:], strict=True) if end <= size]
-        with capture_logs() as logs:
-            assert read(path) == kept
-        torn = size > ends[0] and size not in ends
-        assert [log["event"] for log in logs] == (["torn frame cut off"] if torn else [])
-        write(path, ENTRIES[-1:])
-        assert read(path) == [*kept, ENTRIES[-1]]
+        with pytest.raises(RunFailed, match=rf"journal .*j: has {size} bytes, .*records were lost; restore it"):
+            read(path)
+        assert path.stat().st_size == size, "it is left as it was found"
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -104,8 +124,14 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
 def test_zeros_at_the_end_are_what_a_power_cut_leaves(tmp_path: Path) -> None:
     path = tmp_path / "j"
     write(path, ENTRIES[:3])
-    os.truncate(path, path.stat().st_size + 5000)
+    size = path.stat().st_size
+    os.truncate(path, size + 5000)
     assert read(path) == ENTRIES[:3]
+    with open(path, "r+b") as file:
+        file.seek(size - 24)
+        file.write(bytes(24))
+    with pytest.raises(RunFailed, match="is damaged"):
+        read(path)
 
 
 def test_a_journal_of_another_format_another_file_and_a_lost_tail_are_refused(tmp_path: Path) -> None:
