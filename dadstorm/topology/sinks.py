@@ -6,6 +6,7 @@ Relative paths of sinks start in the output folder (``--out``), as those of sour
 from __future__ import annotations
 
 import os
+import stat
 
 from dadstorm.core.kernel import DEAD, DEAD_LETTERS
 from dadstorm.plan import Field
@@ -73,3 +74,14 @@ def _writes(ctx: Context, draft: Draft, form: str, name: str | None, place: Plac
             ctx.report.mistake(place, f"{draft.what}: {path} is a file; Parquet is written as a folder of files")
         if form != "parquet" and os.path.isdir(path):
             ctx.report.mistake(place, f"{draft.what}: {path} is a folder; expected a file to write")
+        elif _is_odd(path):
+            ctx.report.mistake(place, f"{draft.what}: {path} is a pipe, a socket or a disk; expected a file to write")
+
+
+def _is_odd(path: str) -> bool:
+    """Whether something is there that cannot be cut back to what was committed."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISBLK(mode)

@@ -183,6 +183,13 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     assert found.startswith(f'1:21: source "t": text: {tmp_path}/pipe is not a regular file')
 
 
+def test_a_sink_does_not_write_into_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    path = write(tmp_path, "sources: {t: {generate: {n: counter}}}\nsinks: {s: {input: t, csv: pipe}}\n")
+    (found,) = mistakes_in(path, out=str(tmp_path))
+    assert found.startswith(f'2:28: sink "s": {tmp_path}/pipe is a pipe')
+
+
 def test_parquet_columns_that_do_not_fit(tmp_path: Path) -> None:
     table = pa.table({"id": pa.array([1]), "tags": pa.array([["a"]]), "raw": pa.array([b"x"])})
     pq.write_table(table, tmp_path / "a.parquet")
