@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
@@ -76,7 +77,7 @@ class Growth:
         moments = [moment for moment, _ in list(self.sizes) if moment <= until_]
         first = max((m for m in moments if m <= since), default=since)
         moments = [first, *(m for m in moments if m > since)]
-        pauses = [(one, other) for one, other in zip(moments, moments[1:], strict=False)]
+        pauses = list(pairwise(moments))
         return max(pauses, key=lambda pause: pause[1] - pause[0], default=(since, until_))
 
     def stop(self) -> None:
