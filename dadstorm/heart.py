@@ -29,7 +29,8 @@ class Heart:
     ) -> None:
         self._make_endpoint = make_endpoint
         self._message = message
-        self._addresses = sorted(set(addresses))
+        self.addresses = sorted(set(addresses))
+        """Where to beat."""
         self.barred = barred
         """Where not to beat: the network is to look cut."""
         self._stop = threading.Event()
@@ -40,10 +41,14 @@ class Heart:
         """Sockets belong to the thread that makes them."""
         endpoint = self._make_endpoint()
         try:
+            beaten: list[str] = []
             while True:
-                endpoint.barred = self.barred
-                for address in self._addresses:
+                endpoint.barred, addresses = self.barred, self.addresses
+                for address in set(beaten).difference(addresses):
+                    endpoint.hang_up(address)
+                for address in addresses:
                     endpoint.send(address, self._message)
+                beaten = addresses
                 if self._stop.wait(BEAT_EVERY_S):
                     return
         finally:

@@ -48,6 +48,7 @@ from dadstorm.sinks import make_sink
 from dadstorm.sinks.base import Sink
 from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
+from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
 from dadstorm.wire.cuts import Cuts, barred
@@ -68,6 +69,8 @@ IDLE_MS = 100.0
 """The longest sleep with nothing to do."""
 POLL_SOURCE_MS = 1.0
 """How soon to look again at a source that has nothing just now and no file descriptor to wait for."""
+SUPERSEDED_STATUS = 3
+"""How a replica ends that finds itself replaced."""
 LINGER_MS = 2000
 """How long the last words of a replica may take to leave."""
 
@@ -94,7 +97,7 @@ class ReplicaProcess:
         """Sources that are opened when they are started."""
         self._asked: dict[int, int] = {}
         """Per slice of a sink: the newest cut whose commit was asked for."""
-        self._directory: tuple[tuple[str, ...], ...] = ()
+        self._where = Whereabouts()
         self._early: list[Received] = []
         self._started = False
         self._pace = Pace()
@@ -104,6 +107,7 @@ class ReplicaProcess:
         self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
         self._draining = False
         self._stopping = False
+        self._status = 0
         self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
         self._next_tick = 0.0
@@ -124,7 +128,7 @@ class ReplicaProcess:
             self._build()
             while not self._stopping:
                 self._turn()
-            return 0
+            return self._status
         except LifelineClosed:
             return 0
         except BaseException as error:  # Also SystemExit: nothing here may end without a word.
@@ -169,7 +173,7 @@ class ReplicaProcess:
         self._machine.tapped = self._plan.logging == "full"
         if assignment.resume is not None:
             log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)
-            self._directory = assignment.resume.directory
+            self._where = Whereabouts(assignment.resume.directory, assignment.resume.moved)
             self._draining = assignment.resume.draining
             self._pace.set_interval(assignment.resume.interval_ms)
             self._late.slow(assignment.resume.slow_ms)
@@ -209,23 +213,29 @@ class ReplicaProcess:
 
     def _tick(self, machine: ReplicaMachine) -> None:
         now = now_ms()
-        if now < self._next_tick or not self._directory:
+        if now < self._next_tick or not self._where:
             return
         self._next_tick = now + TICK_MS
         self._do(machine.tick(now, lambda index, cut: self._readers[index].mark(cut)))
         if self._heart is None:
             self._heart = self._start_heart()
         if machine.superseded:
-            log.warning("superseded by a higher incarnation: stepping down")
-            self._stopping = True
+            self._step_down()
+
+    def _step_down(self) -> None:
+        log.warning("superseded by a higher incarnation: stepping down")
+        self._stopping, self._status = True, SUPERSEDED_STATUS
 
     def _start_heart(self) -> Heart:
-        assignment = self._assignment
-        operator, replica = assignment.me
-        ring = [address for number, address in enumerate(self._directory[operator]) if number != replica]
-        beat = Beat(operator, replica, assignment.incarnation)
-        addresses = [assignment.pcs, *ring]
-        return Heart(lambda: Endpoint(assignment.token, keys=self._keys), beat, addresses, self._endpoint.barred)
+        beat = Beat(*self._assignment.me, self._assignment.incarnation)
+        token, barred_now = self._assignment.token, self._endpoint.barred
+        return Heart(lambda: Endpoint(token, keys=self._keys), beat, self._beaten(), barred_now)
+
+    def _beaten(self) -> list[str]:
+        """Who has to know that we live."""
+        operator, replica = self._assignment.me
+        ring = [address for number, address in enumerate(self._where.addresses[operator]) if number != replica]
+        return sorted({self._assignment.pcs, *ring})
 
     def _patience_ms(self, machine: ReplicaMachine) -> float:
         """How long to wait for messages: not at all while there is work."""
@@ -249,7 +259,7 @@ class ReplicaProcess:
     def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
         message = received.message
         if isinstance(message, PEERS):
-            if not self._directory:
+            if not self._where:
                 self._early.append(received)
                 return
             self._on_peer(machine, message, received)
@@ -271,6 +281,8 @@ class ReplicaProcess:
                 self._late.slow(message.ms)
         elif isinstance(message, control.Partition):
             self._cut(message.cuts)
+        elif isinstance(message, control.Moved):
+            self._on_moved(message)
         elif isinstance(message, control.Look):
             self._reports.answer(machine, self._state(machine), now_ms(), message.number)
         elif isinstance(message, control.Drain):
@@ -296,13 +308,23 @@ class ReplicaProcess:
         if problem:
             self._endpoint.drop(problem)
             return
-        if self._directory:
+        if self._where:
             return
-        self._directory = message.addresses
+        self._where = Whereabouts(message.addresses)
         self._do(machine.begin())
         early, self._early = self._early, []
         for item in early:
             self._on_message(machine, item)
+
+    def _on_moved(self, message: control.Moved) -> None:
+        """Somebody lives elsewhere now; if it is who we are, we have been replaced."""
+        if Peer(message.operator, message.replica) == self._assignment.me:
+            if message.incarnation > self._assignment.incarnation:
+                self._step_down()
+        elif (left := self._where.move(message)) is not None and left != message.address:
+            self._endpoint.hang_up(left)
+            if self._heart is not None:
+                self._heart.addresses = self._beaten()
 
     def _on_peer(self, machine: ReplicaMachine, message: PeerMessage, received: Received) -> None:
         try:
@@ -436,7 +458,7 @@ class ReplicaProcess:
                 raise lost(self._plan, action)
 
     def _address(self, peer: Peer) -> str:
-        return self._assignment.pcs if peer.replica == PCS else self._directory[peer.operator][peer.replica]
+        return self._assignment.pcs if peer.replica == PCS else self._where.of(peer)
 
     def _state(self, machine: ReplicaMachine) -> control.State:
         if not machine.resumed and self._assignment.incarnation:

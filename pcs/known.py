@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from dadstorm.core.messages import Peer
 from dadstorm.plan import Plan
 from dadstorm.topology.placement import LOCAL
+from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
+from dadstorm.wire.cuts import Cuts
 from dadstorm.wire.endpoint import directory_problem
 
 Addresses = tuple[tuple[str, ...], ...]
@@ -33,13 +36,45 @@ class Known:
     finished: set[tuple[int, int]] = field(default_factory=set)
     """Operator and slice: what is finished stays so, whoever has it."""
     failure: control.Failed | None = None
+    slow: dict[Peer, int] = field(default_factory=dict)
+    """Milliseconds by which replicas take up messages late."""
+    cuts: Cuts = ()
+    """How the network is to look cut."""
+    moved: dict[Peer, control.Moved] = field(default_factory=dict)
+    """Who lives on another host than the plan says; the directory has their addresses."""
 
     def introduce(self, message: control.Directory) -> str | None:
         """Take in who listens where; or say why that cannot be."""
         problem = directory_problem(message, [len(operator.replicas) for operator in self.plan.operators])
         if problem is None:
-            self.directory, self.pcs = message.addresses, message.pcs
+            self.directory = Whereabouts(message.addresses, self.moved.values()).addresses
+            self.pcs = message.pcs
         return problem
+
+    def move(self, moved: control.Moved) -> str | None:
+        """A replica lives elsewhere now: the address that it has left, if that is another one."""
+        self.moved[Peer(moved.operator, moved.replica)] = moved
+        where = Whereabouts(self.directory)
+        left = where.move(moved)
+        self.directory = where.addresses
+        return None if left == moved.address else left
+
+    def resume(self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None) -> control.Resume:
+        """What a new incarnation is told."""
+        started, interval_ms = peer.operator in self.started, self.intervals.get(peer.operator, 0)
+        moved, slow_ms = tuple(self.moved.values()), self.slow.get(peer, 0)
+        return control.Resume(
+            living, self.directory, started, self.draining, interval_ms, slow_ms, self.cuts, slices, moved
+        )
+
+    def is_finished(self, peer: Peer) -> bool:
+        """Whether all slices that the plan gives a replica are."""
+        operator = self.plan.operators[peer.operator]
+        return all(
+            (peer.operator, index) in self.finished
+            for index in range(operator.slices)
+            if operator.home(index) == peer.replica
+        )
 
     def news(self, address: str) -> control.News:
         """All of it, for other PCSs; we listen on ``address``."""

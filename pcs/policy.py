@@ -65,18 +65,27 @@ class Policy:
             problem = self._writable("durable", plan.durable.folder)
             problems += [problem] if problem else []
         for operator in (plan.operators[index] for index in sorted(mine)):
-            if operator.kind == "source":
-                problems += self._source(operator)
-            elif operator.kind == "sink":
-                problems += self._sink(operator)
-            elif operator.kind == "custom":
-                problems += self._custom(operator)
-            elif operator.kind not in KINDS:
-                problems.append(f"operator {operator.name}: this PCS knows no {operator.kind}")
+            problems += self._operator(operator)
             for replica in operator.replicas:
                 if replica.host == host and replica.address is not None:
                     problems += self._address(f"operator {operator.name}", replica.address)
         return problems or port_problems(plan, host, keys=self.keys)
+
+    def operator(self, operator: Operator) -> list[str]:
+        """All that keeps an operator of a plan that runs here already, on other hosts, from running on this one."""
+        try:
+            return self._operator(operator)
+        except UserError as error:
+            return [str(error)]
+
+    def _operator(self, operator: Operator) -> list[str]:
+        if operator.kind == "source":
+            return self._source(operator)
+        if operator.kind == "sink":
+            return self._sink(operator)
+        if operator.kind == "custom":
+            return self._custom(operator)
+        return [] if operator.kind in KINDS else [f"operator {operator.name}: this PCS knows no {operator.kind}"]
 
     def _source(self, operator: Operator) -> list[str]:
         kind, what = operator.params["type"], f"source {operator.name}"

@@ -7,14 +7,12 @@ ring is left to ask, the PCS acts by itself. It holds the snapshots of operators
 
 A ring may have members on several hosts. Each PCS says again and again who of its own is dead, to the living of the
 ring and to the PCSs of the others; so every PCS knows when nobody is left. A request for a replica of another host is
-passed on to that host's PCS.
+passed on to that host's PCS; if that host is lost, another one takes the replica over (``moves``).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -25,14 +23,19 @@ from dadstorm.core.replica import give
 from dadstorm.core.spreading import Spreading
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
+from dadstorm.replica import SUPERSEDED_STATUS
 from dadstorm.wire import control
 from dadstorm.wire.codec import Content, Rubbish, decode_table
-from dadstorm.wire.cuts import Cuts, barred
-from dadstorm.wire.endpoint import Endpoint, Received
+from dadstorm.wire.cuts import barred
+from dadstorm.wire.endpoint import Received
+from pcs.checks import replicas_on
 from pcs.child import Child, is_runnable, reserve
+from pcs.home import Home
 from pcs.known import Known
 from pcs.mastery import Mastery
+from pcs.moves import Hands, Moves
 from pcs.status import describe
+from pcs.takeover import patience_s
 from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
 
 SHORT_LIFE_S = 10.0
@@ -49,25 +52,6 @@ STARVED_PATIENCE = 30
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """What a run is given by the PCS it runs at."""
-
-    endpoint: Endpoint
-    fork: Callable[[Fork], None]
-    kill: Callable[[Kill], None]
-    serial: Callable[[], int]
-    address: str
-    """Where the PCS listens for its replicas."""
-    public_address: str
-    """Where it listens for the PCSs of other hosts."""
-    folder: str
-    sockets: str
-    keys: str | None
-    confined: bool
-    message_bytes_max: int
-
-
 class Run:
     def __init__(self, request: control.Open, plan: Plan, home: Home, owner: bytes) -> None:
         self.mastery = Mastery(home.endpoint, request, owner)
@@ -77,27 +61,30 @@ class Run:
         self.closing = False
         self.reason = ""
         """Why it ends, if it was not the PuppetMaster who wanted that."""
-        self.replicas = 0
-        """How many the plan has here."""
         self._plan = plan
         self._encoded = msgspec.msgpack.encode(plan)
         self._home = home
         self._children: dict[Peer, Child] = {}
-        self._serials: dict[int, Peer] = {}
+        self._serials: dict[int, tuple[Peer, Child]] = {}
         """Processes that have not been reported as ended."""
         self._elsewhere: dict[Peer, float] = {}
         """Replicas of other hosts that were said to be dead, and when."""
         self._holder = Holder(PCS, 0)
         self._spreading = Spreading(plan) if plan.recovery == "spread" else None
         self._known = Known(plan)
-        self._slow: dict[Peer, int] = {}
-        self._cuts: Cuts = ()
         self._barred: frozenset[str] = frozenset()
         """Where nothing of this run may be sent to: the network is to look cut."""
+        hands = Hands(self._send, self.tell_owner, self._bring_up)
+        self._moves = Moves(self._known, request, home, self._children, hands)
 
     @property
     def request(self) -> control.Open:
         return self.mastery.request
+
+    @property
+    def replicas(self) -> int:
+        """How many are to live here."""
+        return len(replicas_on(self._plan, self.request.host)) + self._moves.balance
 
     # -- what a run is asked -------------------------------------------------------------------------------------
 
@@ -120,20 +107,23 @@ class Run:
         elif isinstance(message, control.Directory):
             if problem := self._known.introduce(message):
                 self._home.endpoint.drop(problem)
+        elif isinstance(message, control.Present | control.Moved | control.TakeOver):
+            self._moves.on_message(message)
         elif isinstance(message, control.Start):
             self._known.started.update(message.operators or range(len(self._plan.operators)))
         elif isinstance(message, control.Interval):
             self._known.intervals[message.operator] = max(0, message.ms)
         elif isinstance(message, control.Slow):
-            self._slow[Peer(message.operator, message.replica)] = max(0, message.ms)
+            self._known.slow[Peer(message.operator, message.replica)] = max(0, message.ms)
         elif isinstance(message, control.Partition):
-            self._cuts = message.cuts
+            self._known.cuts = message.cuts
             self._barred = barred(message.cuts, [self._home.address, self._home.public_address])
         elif isinstance(message, control.Crash):
             self._crash(Peer(message.operator, message.replica))
         elif isinstance(message, control.Drain):
             self._known.draining = True
         elif isinstance(message, control.Pulse):
+            self._moves.on_pulse(message)
             if self.mastery.on_pulse(message, received.reply_to) and self._known.failure is not None:
                 self.tell_owner(self._known.failure)
         elif isinstance(message, control.Finished | control.Failed):
@@ -203,7 +193,7 @@ class Run:
         child.pid, child.alive = None, True
         child.born = child.heard = time.monotonic()
         child.serial = self._home.serial()
-        self._serials[child.serial] = peer
+        self._serials[child.serial] = (peer, child)
         self._home.fork(
             Fork(
                 serial=child.serial,
@@ -255,12 +245,12 @@ class Run:
     # -- deaths and recoveries -----------------------------------------------------------------------------------
 
     def on_zygote(self, report: Forked | NotForked | Ended) -> None:
-        peer = self._serials[report.serial]
-        child = self._children[peer]
+        peer, child = self._serials[report.serial]
+        ours = self._children.get(peer) is child and report.serial == child.serial
         if isinstance(report, Forked):
             if report.serial == child.serial:
                 child.pid = report.pid
-            if self.closing:
+            if self.closing or not ours:
                 self._home.kill(Kill(report.serial))
             self.tell_owner(control.Spawned(*peer, report.pid))
             return
@@ -268,7 +258,7 @@ class Run:
         if isinstance(report, NotForked):
             child.alive, child.over = False, True
             self.tell_owner(control.Refused(*peer, report.reason))
-        elif report.serial == child.serial:
+        elif ours:
             self._on_death(peer, child, report)
 
     def _on_death(self, peer: Peer, child: Child, report: Ended) -> None:
@@ -278,6 +268,8 @@ class Run:
         child.short_lives = child.short_lives + 1 if short and not child.asked_for else 0
         child.asked_for = False
         child.over = self.closing or report.status in (0, FAILED_STATUS)
+        if report.status == SUPERSEDED_STATUS:
+            child.idle_until = time.monotonic() + patience_s(self._plan)
         self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
             self._known.failure = control.Failed(*peer, "run", f"exit code 1; see the logs in {self.folder}")
@@ -289,14 +281,16 @@ class Run:
             )
             self._known.failure = control.Failed(*peer, "run", text)
             self._send(self.request.master, self._known.failure)
-        if not child.over:
+        if not child.over and not child.idle_until:
             self._spread_the_news(peer, child)
 
     def tick(self) -> None:
         """Say again who is dead, as long as nobody does something about it."""
         for peer, child in self._children.items():
-            if not child.alive and not child.over:
+            if not child.alive and not child.over and time.monotonic() > child.idle_until:
                 self._spread_the_news(peer, child)
+        if not self.closing:
+            self._moves.tick()
         for adopt in self._spreading.unheard() if self._spreading else ():
             self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
 
@@ -325,7 +319,7 @@ class Run:
         down = Down(peer.operator, peer.replica, child.incarnation)
         living = self._living(peer, child)
         elsewhere = [Peer(peer.operator, replica) for replica in range(child.ring)]
-        pcs = {self._address_of(other, self._known.pcs) for other in elsewhere if other not in self._children}
+        pcs = {self._moves.pcs_of(other) for other in elsewhere if other not in self._children}
         for address in sorted(
             {a for a in pcs if a is not None} | {self._known.directory[o.operator][o.replica] for o in living}
         ):
@@ -346,17 +340,13 @@ class Run:
         peer = Peer(request.operator, request.replica)
         child = self._children.get(peer)
         if child is None:
-            address = self._address_of(peer, self._known.pcs)
-            if (
-                address is not None
-                and self._plan.operators[peer.operator].replicas[peer.replica].host != self.request.host
-            ):
-                self._send(address, request)
+            self._moves.want(request)
             return
-        if child.over:
+        if child.over or time.monotonic() < child.idle_until:
             return
         if not child.alive:
             if self._wanted(peer):
+                child.incarnation = max(child.incarnation, request.incarnation - 1)
                 self._respawn(peer, child)
         elif request.incarnation > child.incarnation and self._hangs(child):
             log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
@@ -375,16 +365,20 @@ class Run:
         return self._plan.suspect_after_ms / 1000
 
     def _respawn(self, peer: Peer, child: Child) -> None:
-        """Start a new incarnation; it asks everybody in its ring who is not known to be dead for copies. What we know
-        of other hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers.
-        """
+        """Start a new incarnation, or have the others adopt its slices."""
         adopters = self._adopters(peer, child)
         if self._spreading is not None and adopters:
             self._spreading.spread(peer, child.incarnation, adopters)
             log.info("spread", replica=child.name, over=adopters)
             self.tell_owner(control.Spread(*peer, tuple(adopters)))
             return
-        child.incarnation += 1
+        child.incarnation = self._moves.next_incarnation(child.incarnation)
+        self._bring_up(peer, child)
+
+    def _bring_up(self, peer: Peer, child: Child) -> None:
+        """A new incarnation asks everybody in its ring who is not known to be dead for copies. What we know of other
+        hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers."""
+        child.idle_until = 0.0
         ring = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
         elsewhere = {other.replica: 0 for other in ring if other not in self._children}
         here = {
@@ -393,12 +387,7 @@ class Run:
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
         slices = self._spreading.respawn(peer) if self._spreading else None
-        self._fork(peer, child, self._resume(peer, living, slices))
-
-    def _resume(self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None) -> control.Resume:
-        known, slow = self._known, self._slow.get(peer, 0)
-        started, interval = peer.operator in known.started, known.intervals.get(peer.operator, 0)
-        return control.Resume(living, known.directory, started, known.draining, interval, slow, self._cuts, slices)
+        self._fork(peer, child, self._known.resume(peer, living, slices))
 
     def _adopters(self, peer: Peer, child: Child) -> list[int]:
         """Who may adopt a lost replica's slices, from the next in the ring on. What writes files, or listens, stays on

@@ -25,17 +25,18 @@ import structlog
 
 from dadstorm import __version__, logs
 from dadstorm.errors import UserError
-from dadstorm.plan import Plan
+from dadstorm.plan import Operator, Plan
 from dadstorm.wire import control
 from dadstorm.wire.address import is_address, is_tcp, joined
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint, Received
 from dadstorm.wire.keys import Keys
 from pcs import zygote
-from pcs.checks import replicas_on
+from pcs.checks import file_problem, replicas_on
 from pcs.folders import make_folder
+from pcs.home import Home
 from pcs.policy import Policy, decoded
-from pcs.run import Home, Run
+from pcs.run import Run
 from pcs.tails import Tails
 from pcs.zygote import Ended, Forked, NotForked
 
@@ -269,6 +270,16 @@ class Service:
             problems = policy.problems(plan, request.host)
         return problems, plan
 
+    def _problems_with(self, operator: Operator) -> list[str]:
+        """Why a replica of an operator cannot come here from a lost host; nothing if it can."""
+        there, limit = sum(run.replicas for run in self._runs.values()), self._settings.replicas_max
+        if there >= limit:
+            return [f"{there} replicas are here, the most there may be"]
+        if self._settings.policy is not None:
+            return self._settings.policy.operator(operator)
+        paths = operator.params["paths"] if operator.kind == "source" and operator.params["type"] == "file" else ()
+        return [problem for path in paths if (problem := file_problem(path)) is not None]
+
     def _begin(self, request: control.Open, plan: Plan, reply_to: bytes) -> None:
         settings, policy = self._settings, self._settings.policy
         if policy is None:
@@ -286,6 +297,7 @@ class Service:
             fork=self._line.send,
             kill=self._line.send,
             serial=self._serial.__next__,
+            problems=self._problems_with,
             address=self.address,
             public_address=self._public_address,
             folder=folder,
@@ -294,11 +306,10 @@ class Service:
             confined=policy is not None,
             message_bytes_max=settings.message_bytes_max,
         )
-        run = self._runs[request.run] = Run(request, plan, home, reply_to)
+        self._runs[request.run] = Run(request, plan, home, reply_to)
         self._endpoint.accept(request.run)
         if policy is not None:
             self._tails[request.run] = Tails(folder)
-        run.replicas = len(replicas_on(plan, request.host))
 
     # -- what happens --------------------------------------------------------------------------------------------
 

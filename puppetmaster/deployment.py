@@ -20,9 +20,11 @@ from dadstorm.core.messages import Peer
 from dadstorm.durable import kept
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
+from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import Endpoint, is_address
 from puppetmaster.hosts import Hosts
+from puppetmaster.losses import Losses
 from puppetmaster.partitions import Partitions
 from puppetmaster.rates import Rates
 
@@ -55,6 +57,8 @@ class Replica:
     rates: Rates = field(default_factory=Rates)
     spread: bool = False
     """It died, and its peers have its slices."""
+    host: str | None = None
+    """Where it lives, if not where the plan says."""
     silent_since: float | None = None
     """When it exited with 1, if it has not said why."""
 
@@ -95,11 +99,16 @@ class Deployment:
     _looks: int = 0
     _draining: bool = False
     _slow: dict[Peer, int] = field(default_factory=dict)
-    _partitions: Partitions | None = None
+    partitions: Partitions = field(init=False)
+    _losses: Losses = field(init=False)
     _directory: control.Directory | None = None
     _master: control.Master | None = None
     """For a PuppetMaster that has taken over: what the replicas have to know."""
     _next_claim: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.partitions, self._losses = Partitions(self.plan), Losses(self.plan)
+        self.hosts.on_loss = self._on_loss
 
     def deploy(self) -> None:
         """Bring every replica up and introduce them to each other; they wait for ``start``."""
@@ -140,8 +149,9 @@ class Deployment:
         for view in shown:
             for one in view.replicas:
                 replica = self.replicas[Peer(one.operator, one.replica)]
-                replica.pid, replica.incarnation = one.pid, one.incarnation
-                replica.alive, replica.recovering = one.pid is not None, one.pid is None
+                if one.incarnation >= replica.incarnation:
+                    replica.pid, replica.incarnation, replica.host = one.pid, one.incarnation, view.host
+                    replica.alive, replica.recovering = one.pid is not None, one.pid is None
         self._master = control.Master(self.hosts.reign, master)
 
     def _claim(self) -> None:
@@ -206,7 +216,33 @@ class Deployment:
 
     def host_of(self, peer: Peer) -> str:
         """Where a replica is, as the plan names hosts."""
-        return self.plan.operators[peer.operator].replicas[peer.replica].host
+        return self.replicas[peer].host or self.plan.operators[peer.operator].replicas[peer.replica].host
+
+    def _on_loss(self, host: str, silent_s: float) -> None:
+        """Nothing was heard of a host for long."""
+        where = {peer: self.host_of(peer) for peer in self.replicas}
+        over = [peer for peer, replica in self.replicas.items() if replica.finished or replica.spread]
+        if self._losses.lost(host, where, over, time.monotonic(), silent_s):
+            self.observe(f"lost host {host}")
+
+    def _on_moved(self, peer: Peer, replica: Replica, moved: control.Moved) -> None:
+        """A replica was taken over by another host."""
+        log_file = f"{self.plan.operators[peer.operator].name}.{peer.replica}.log"
+        if moved.incarnation < replica.incarnation or self.host_of(peer) == moved.host:
+            return
+        if not self.hosts.has_moved(moved.host, log_file) or not is_address(moved.address):
+            self.endpoint.drop(f"{self.name(peer)} moved to {moved.host!r}, which is no host of ours")
+            return
+        if not replica.recovering:
+            self._note_death(peer, replica, f"its host {self.host_of(peer)} is silent")
+        replica.host, replica.alive, replica.address = moved.host, False, moved.address
+        self.observe(f"moved {self.script_name(peer)} to {moved.host}")
+        if self._directory is not None:
+            where = Whereabouts(self._directory.addresses)
+            where.move(moved)
+            self._directory = control.Directory(where.addresses)
+        if self.partitions.between:
+            self.tell_cuts()
 
     def slow(self, peer: Peer, ms: int) -> None:
         """Have what others send to a replica taken up so late."""
@@ -216,12 +252,6 @@ class Deployment:
         address = self.replicas[peer].address
         if address is not None:
             self.endpoint.send(address, message)
-
-    @property
-    def partitions(self) -> Partitions:
-        if self._partitions is None:
-            self._partitions = Partitions(self.plan)
-        return self._partitions
 
     def tell_cuts(self) -> None:
         """Tell everybody which partitions there are."""
@@ -297,6 +327,7 @@ class Deployment:
             | control.Spawned
             | control.Spread
             | control.Refused
+            | control.Moved
             | control.Died,
         ):
             self.endpoint.drop(f"a {type(message).__name__} is not for the PuppetMaster")
@@ -309,12 +340,14 @@ class Deployment:
         self._on_replica(peer, replica, message)
 
     def _on_replica(self, peer: Peer, replica: Replica, message: control.Message) -> None:
-        if isinstance(message, control.Hello | control.Stats):
-            self.hosts.heard_replica(self.plan.operators[peer.operator].replicas[peer.replica].host)
+        if isinstance(message, control.Hello | control.Stats) and message.incarnation >= replica.incarnation:
+            self.hosts.heard_replica(self.host_of(peer))
         if isinstance(message, control.Hello) and not is_address(message.address):
             self.endpoint.drop(f"{self.name(peer)} listens on {message.address!r}, which is no address")
         elif isinstance(message, control.Hello):
-            if message.incarnation > replica.incarnation:
+            if message.incarnation < replica.incarnation:
+                return
+            if message.incarnation > replica.incarnation and not replica.recovering:
                 self._note_death(peer, replica, "its successor is there")
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
             replica.incarnation = message.incarnation
@@ -340,6 +373,8 @@ class Deployment:
             raise self._failure(peer, message)
         elif isinstance(message, control.Spread):
             self._on_spread(peer, replica, message)
+        elif isinstance(message, control.Moved):
+            self._on_moved(peer, replica, message)
         elif isinstance(message, control.Died):
             self._on_death(peer, replica, message)
 

@@ -31,6 +31,7 @@ from dadstorm.wire.codec import VERSION
 from dadstorm.wire.endpoint import Endpoint
 from dadstorm.wire.keys import CURE
 from pcs.checks import port_problems
+from pcs.takeover import patience_s
 
 REACH_S = 2.0
 """How long a PCS may take to answer."""
@@ -71,6 +72,10 @@ class Hosts:
         self._private = private
         self._keys = keys
         self._next_pulse = 0.0
+        self._present_since = 0.0
+        """Since when we have listened without a pause."""
+        self.on_loss: Callable[[str, float], None] = lambda host, silent_s: None
+        """Hears of a host of which nothing was heard for so long; again and again."""
         self._folder = ""
         self._master = ""
         self.reign = 0
@@ -234,9 +239,12 @@ class Hosts:
             return
         # Who was not here itself cannot blame others for their silence.
         late = self._next_pulse and now > self._next_pulse + PCS_PATIENCE_S / 2
+        if now > self._next_pulse + PULSE_S:
+            self._present_since = now
         self._next_pulse = now + PULSE_S
+        silent = self._silent(now)
         for host in self.hosts.values():
-            self._endpoint.send(host.address, control.Pulse(host.name, self.reign, self._master))
+            self._endpoint.send(host.address, control.Pulse(host.name, self.reign, self._master, silent))
             if late:
                 host.heard = host.replicas_heard = now
             if not host.private and host.heard:
@@ -248,19 +256,27 @@ class Hosts:
         if silent != host.silent:
             host.silent = silent
             self.observe(f"PCS {host.name} {'silent' if silent else 'back'}")
-        if now - max(host.heard, host.replicas_heard) > PCS_PATIENCE_S:
-            self._on_loss(host)
+        silent_s = now - max(host.heard, host.replicas_heard)
+        if silent_s > PCS_PATIENCE_S:
+            self.on_loss(host.name, silent_s)
 
-    def _on_loss(self, host: Host) -> None:
-        """Neither the PCS of a host nor its replicas are heard of."""
-        raise RunFailed(
-            f"the PCS {host.name} was not heard of for {PCS_PATIENCE_S:.0f} s, nor were its replicas: it was killed, "
-            "or its host is down or cut off. What was committed is in the output"
+    def _silent(self, now: float) -> tuple[str, ...]:
+        """Hosts of which we have heard nothing for too long: our voice when PCSs ask themselves who is lost."""
+        least_s = patience_s(self._plan) + PULSE_S
+        return tuple(
+            host.name
+            for host in self.hosts.values()
+            if host.heard and now - max(host.heard, host.replicas_heard, self._present_since) > least_s
         )
 
     def heard_replica(self, name: str) -> None:
         """A replica of this host has said something."""
         self.hosts[name].replicas_heard = time.monotonic()
+
+    def has_moved(self, host: str, log_file: str) -> bool:
+        """A replica lives on this host now, and its log comes from there; False if there is no such host."""
+        self._logs.add((host, log_file))
+        return host in self.hosts
 
     def close(self) -> None:
         """End the run everywhere, and wait for the last logs. May be called at any time, more than once."""
@@ -269,8 +285,10 @@ class Hosts:
         left = [host for host in self.hosts.values() if not host.closed and (host.opened is not None or self.reign)]
         for host in left:
             self._endpoint.send(host.address, control.Shutdown())
-        deadline = time.monotonic() + CLOSE_PATIENCE_S
-        while any(not h.closed and not h.private for h in left) and time.monotonic() < deadline:
+        now = time.monotonic()
+        left = [host for host in left if not host.private and now - host.heard < CLOSE_PATIENCE_S]
+        deadline = now + CLOSE_PATIENCE_S
+        while any(not h.closed for h in left) and time.monotonic() < deadline:
             for item in self._endpoint.receive(50)[0]:
                 try:
                     self.on_message(item.message)

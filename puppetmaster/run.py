@@ -46,6 +46,8 @@ from puppetmaster.session import Session
 from puppetmaster.stdin import StdinPump
 
 LISTEN_MS = 100
+NOTED = ("died ", "recovered ", "moved ", "lost ", "spared ", "PCS ")
+"""How events begin that the user is shown."""
 
 log = structlog.get_logger()
 
@@ -209,7 +211,7 @@ def session_of(
 
     def observe(event: str) -> None:
         events.add(event)
-        if event.startswith(("died ", "recovered ", "spared ", "PCS ")):
+        if event.startswith(NOTED):
             note(event)
 
     with EventLog(folder) as events:

@@ -64,7 +64,7 @@ def _row(plan: Plan, peer: Peer, replica: Replica, ring: Mapping[Peer, Stats | N
     return Row(
         operator=plan.operators[peer.operator].name,
         replica=peer.replica,
-        host=plan.operators[peer.operator].replicas[peer.replica].host,
+        host=replica.host or plan.operators[peer.operator].replicas[peer.replica].host,
         pid=replica.pid if replica.alive else None,
         state=_state(replica, stats),
         incarnation=replica.incarnation,

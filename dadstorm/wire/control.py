@@ -64,6 +64,8 @@ class Pulse(msgspec.Struct, tag="pulse", frozen=True):
     """Which PuppetMaster of the run this is; the first has reign 0."""
     master: str = ""
     """Where it listens."""
+    silent: tuple[str, ...] = ()
+    """Hosts of which the PuppetMaster has heard nothing for too long, neither of the PCS nor of a replica."""
 
 
 class Superseded(msgspec.Struct, tag="superseded", frozen=True):
@@ -190,6 +192,19 @@ class Respawn(msgspec.Struct, tag="respawn", frozen=True):
     incarnation: int
 
 
+class Moved(msgspec.Struct, tag="moved", frozen=True):
+    """To everybody, from a PCS that has taken over a replica of a lost host: it lives here now, in this incarnation."""
+
+    operator: int
+    replica: int
+    incarnation: int
+    address: str
+    pcs: str
+    """Where the PCS listens that is its parent now."""
+    host: str
+    """Of that PCS, as the plan names it."""
+
+
 class Resume(msgspec.Struct, frozen=True):
     """What a later incarnation is told when it starts."""
 
@@ -203,6 +218,8 @@ class Resume(msgspec.Struct, frozen=True):
     cuts: Cuts = ()
     slices: dict[int, int] | None = None
     """The slices it is to resume, each in its incarnation; None: those that the plan gives it."""
+    moved: tuple[Moved, ...] = ()
+    """Who lives elsewhere than the plan says; the directory has their addresses."""
 
 
 class Adopted(msgspec.Struct, tag="adopted", frozen=True):
@@ -219,6 +236,25 @@ class Spread(msgspec.Struct, tag="spread", frozen=True):
     operator: int
     replica: int
     over: tuple[int, ...]
+
+
+class Present(msgspec.Struct, tag="present", frozen=True):
+    """PCS → PCS, several times a second: I am there, have not heard of these hosts for too long, and these replicas
+    have moved."""
+
+    host: str
+    silent: tuple[str, ...] = ()
+    moved: tuple[Moved, ...] = ()
+
+
+class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
+    """PCS → PCS: you should take over this replica of a lost host, which was last known in this incarnation; those
+    who were asked before have refused, each with its reason."""
+
+    operator: int
+    replica: int
+    incarnation: int
+    refused: tuple[tuple[str, str], ...] = ()
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
@@ -419,6 +455,9 @@ Message = (
     | Respawn
     | Adopted
     | Spread
+    | Moved
+    | Present
+    | TakeOver
     | Spawned
     | Refused
     | Died

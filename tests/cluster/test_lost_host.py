@@ -1,0 +1,121 @@
+"""A host is lost, or only cut off: what was there is taken over by another one, and the output does not change by a
+byte; what cannot be had elsewhere stops the run with a message that names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from kit import Outcome, run
+from pcs_kit import Site, pcs
+
+pytestmark = pytest.mark.cluster
+
+TOPOLOGY = """
+hosts: {hosts}
+snapshot_every: 200ms
+sources:
+  numbers: {{generate: {{n: counter, k: {{int: [0, 50]}}}}, count: 15000, rate: 3000, replicas: 2, on: [a, b]}}
+operators:
+  some: {{input: numbers, filter: n >= 10, replicas: 2, on: [a, b]}}
+  counts: {{input: some, count: k, replicas: 2, on: [b, a]}}
+"""
+
+
+REFUSED = """
+hosts: {hosts}
+sources:
+  lines: {{text: lines.txt, fields: [line], on: c}}
+operators:
+  mine: {{input: lines, custom: mine.same, fields: [line], replicas: 2, on: [b, c]}}
+sinks:
+  out: {{input: mine, csv: out.csv, on: a}}
+"""
+ALONE = """
+hosts: {hosts}
+sources:
+  numbers: {{generate: {{n: counter}}, rate: 1000}}
+operators:
+  alone: {{input: numbers, count: , on: b}}
+sinks:
+  out: {{input: alone, csv: out.csv, on: b}}
+"""
+
+
+@contextmanager
+def hosts(folder: Path, **options: Sequence[str | Path]) -> Iterator[dict[str, str]]:
+    """A PCS for each name, with its options."""
+    (folder / "out").mkdir()
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(pcs(folder / name, *more, site=Site(f"127.0.0.{number}")))[1]
+            for number, (name, more) in enumerate(options.items(), 2)
+        }
+
+
+def scripted(folder: Path, text: str, there: dict[str, str], *lines: str) -> Outcome:
+    (folder / "lib").mkdir(exist_ok=True)
+    (folder / "t.yaml").write_text(text.format(hosts=str(there).replace("'", "")))
+    (folder / "script.txt").write_text("".join(f"{line}\n" for line in lines))
+    return run("run", "t.yaml", "--lib", folder / "lib", "--script", "script.txt", cwd=folder)
+
+
+def events(folder: Path) -> str:
+    return (folder / "runs" / "t-1" / "events.log").read_text()
+
+
+def is_right(folder: Path, outcome: Outcome) -> None:
+    """The same bytes as on one host."""
+    alone = folder / "alone"
+    alone.mkdir()
+    text = re.sub(r", on: \[[\w, ]*\]|, rate: 3000|hosts: .*\n", "", TOPOLOGY.format(hosts=""))
+    (alone / "t.yaml").write_text(text)
+    assert run("run", "t.yaml", cwd=alone).ok().files == outcome.ok().files
+
+
+ON_B = ("numbers 1", "some 1", "counts 0")
+
+
+def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path) -> None:
+    with hosts(tmp_path, a=(), b=()) as there:
+        outcome = scripted(tmp_path, TOPOLOGY, there, "Start", "Wait 1000", "Kill b", "Wait 4500", "Status")
+    is_right(tmp_path, outcome)
+    log = events(tmp_path)
+    for replica in ON_B:
+        assert f" moved {replica} to " in log and f" recovered {replica} in " in log
+        assert not re.search(rf"^{replica}.*{there['b']}".replace(" ", " +"), outcome.out, re.M)
+
+
+def test_a_host_that_was_only_cut_off_finds_itself_replaced(tmp_path: Path) -> None:
+    """Both incarnations live for a while, on either side."""
+    lines = ["Start", "Wait 1000", "Partition b a", "Partition b localhost", "Wait 4500", "Heal"]
+    with hosts(tmp_path, a=(), b=()) as there:
+        outcome = scripted(tmp_path, TOPOLOGY, there, *lines)
+    is_right(tmp_path, outcome)
+    assert all(f" moved {replica} to " in events(tmp_path) for replica in ON_B)
+
+
+def test_a_host_that_may_not_take_over_is_passed_by_and_a_source_begins_again(tmp_path: Path) -> None:
+    """a has no folder of modules, and the file is only for a and b; of the source there were no copies."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "mine.py").write_text("import time\n\ndef same(line):\n    time.sleep(0.002)\n    yield line\n")
+    lines = "".join(f"{n}\n" for n in range(3000))
+    (tmp_path / "lines.txt").write_text(lines)
+    lib, data, out = ("--lib", tmp_path / "lib"), ("--data", tmp_path), ("--out", tmp_path / "out")
+    with hosts(tmp_path, a=(*data, *out), b=lib, c=(*lib, *data)) as there:
+        outcome = scripted(tmp_path, REFUSED, there, "Start", "Wait 500", "Kill c")
+    assert outcome.ok().files == {"out.csv": lines.encode()}
+    log = events(tmp_path)
+    assert f" moved mine 1 to {there['b']}\n" in log and f" moved lines 0 to {there['a']}\n" in log
+
+
+def test_what_cannot_be_had_elsewhere_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    with hosts(tmp_path, a=(), b=("--out", tmp_path / "out")) as there:
+        outcome = scripted(tmp_path, ALONE, there, "Start", "Wait 500", "Kill b", "Wait 60000", "Stop")
+    assert outcome.code == 1
+    assert f"the PCS {there['b']} was not heard of for 1" in outcome.err
+    assert "operator alone had all its replicas, and so all copies of its state, there" in outcome.err
+    assert "sink out writes" in outcome.err and "Traceback" not in outcome.err
