@@ -161,11 +161,17 @@ class Endpoint:
             if self._keys is None and not address.startswith("ipc://") and not is_loopback(host_of(address)):
                 self.drop(f"{address} is not on this machine; without keys nothing is sent there")
                 raise _NotAllowed
-            socket = self._outboxes[address] = self._socket(zmq.DEALER)
+            socket = self._socket(zmq.DEALER)
             if self._keys is not None:
                 self._keys.introduce(socket)
             socket.setsockopt(zmq.IPV6, int("[" in address))
-            socket.connect(address)
+            try:
+                socket.connect(address)
+            except zmq.ZMQError as error:
+                socket.close(linger=0)
+                self.drop(f"nothing can be sent to {address}: {error.strerror}")
+                raise _NotAllowed from None
+            self._outboxes[address] = socket
             if self._hears_answers:
                 self._poller.register(socket, zmq.POLLIN)
         return socket
