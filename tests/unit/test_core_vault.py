@@ -1,0 +1,106 @@
+"""The vault: a base and the deltas above it, folded so that each key's last word stays."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from dadstorm.core.line import START
+from dadstorm.core.vault import Delta, Vault, fold
+
+SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
+
+
+def table(values: dict[str, int | None]) -> pa.RecordBatch:
+    """What changed; None: the key is gone."""
+    rows = [{"key_0": key, "value": value or 0, "gone": value is None} for key, value in values.items()]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def state(delta: Delta) -> dict[str, int]:
+    rows = [] if delta.table is None else delta.table.to_pylist()
+    assert not any(row["gone"] for row in rows), "what is gone is forgotten"
+    assert len({row["key_0"] for row in rows}) == len(rows), "each key once"
+    return {row["key_0"]: row["value"] for row in rows}
+
+
+def filled() -> Vault:
+    vault = Vault()
+    vault.add(Delta(4, table({"a": 1, "b": 1})))
+    vault.add(Delta(8, table({"a": 2, "b": None})))
+    vault.add(Delta(16, table({"c": 3})))
+    return vault
+
+
+def test_nothing_is_settled_before_it_is_said() -> None:
+    vault = filled()
+    assert (vault.settled, vault.newest, state(vault.base())) == (START, 16, {})
+
+
+def test_settling_moves_deltas_into_the_base() -> None:
+    vault = filled()
+    vault.settle(8)
+    assert (vault.settled, vault.newest) == (8, 16)
+    assert state(vault.base()) == {"a": 2}
+    assert [delta.cut for delta in vault.since(8)] == [16]
+
+
+def test_settling_between_cuts_settles_what_lies_below() -> None:
+    vault = filled()
+    vault.settle(15)
+    assert vault.settled == 8
+
+
+@pytest.mark.parametrize("limit, cut", [(0, 0), (3, 0), (4, 4), (7, 4), (15, 8), (99, 16)])
+def test_the_newest_cut_up_to_a_limit(limit: int, cut: int) -> None:
+    assert filled().newest_up_to(limit) == cut
+
+
+def test_a_key_that_is_gone_and_comes_back_is_there() -> None:
+    vault = filled()
+    vault.add(Delta(20, table({"b": 7})))
+    vault.settle(20)
+    assert state(vault.base()) == {"a": 2, "b": 7, "c": 3}
+
+
+def test_the_mark_is_that_of_the_settled_cut() -> None:
+    vault = Vault()
+    vault.add(Delta(4, None, {"line": 4}))
+    vault.add(Delta(8, None, {"line": 8}))
+    vault.settle(4)
+    assert vault.base() == Delta(4, None, {"line": 4})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_history_folds_to_what_a_dict_would_hold(seed: int) -> None:
+    chance = random.Random(seed)
+    vault, plain, settled = Vault(), {}, {}
+    for cut in range(1, 60):
+        keys = chance.sample("abcdefghijklmnop", chance.randrange(0, 9))
+        changes = {key: None if chance.random() < 0.3 else chance.randrange(100) for key in keys}
+        plain.update(changes)
+        vault.add(Delta(cut, table(changes)))
+        if chance.random() < 0.4:
+            vault.settle(cut)
+            settled = {key: value for key, value in plain.items() if value is not None}
+        if chance.random() < 0.2:
+            assert state(vault.base()) == settled
+    assert state(vault.base()) == settled
+
+
+def test_folding_costs_a_few_operations_a_key_however_much_state_there_is() -> None:
+    """A small delta on a large base does not make anybody copy the base."""
+    vault = Vault(Delta(1, table({f"k{n}": n for n in range(10_000)})))
+    for cut in range(2, 12):
+        vault.add(Delta(cut, table({f"k{cut}": 0})))
+        vault.settle(cut)
+    assert vault._base[0].num_rows == 10_000, "the large table was not touched"
+    assert len(state(vault.base())) == 10_000
+
+
+def test_what_is_gone_is_kept_as_long_as_something_older_lies_below() -> None:
+    kept = fold([table({"a": 1}), table({"a": None})], forget=False)
+    assert kept.to_pylist() == [{"key_0": "a", "value": 0, "gone": True}]
+    assert fold([table({"a": 1}), table({"a": None})], forget=True).num_rows == 0
