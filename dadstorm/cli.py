@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dadstorm import __version__
 from dadstorm.entry import guarded
 from dadstorm.errors import UserError
-
-FORMATS = ("csv", "jsonl", "parquet", "console")
+from dadstorm.options import TOPOLOGY, cluster_options, lib_option, run_arguments, run_options
 
 RUN_HELP = """\
 Runs a topology on this machine to the end of its inputs, or until ^C, which drains what is
@@ -119,21 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = _command(commands, "run", "run a topology on this machine", RUN_HELP, _run)
-    run.add_argument("topology", metavar="FILE", help="the topology, in YAML")
-    run.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
-    run.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
-    _lib_option(run)
-    run.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
-    run.add_argument(
-        "--script", metavar="FILE", help="commands to run it with; operators then wait for their Start"
-    )
-    run.add_argument(
-        "--audit", action="store_true", help="record digests and compare what is done again: is it deterministic?"
-    )
-    run.add_argument("--resume", action="store_true", help="go on with a run that was killed (durable: DIR)")
+    run.add_argument("topology", metavar="FILE", help=TOPOLOGY)
+    run_options(run, script="commands to run it with; operators then wait for their Start")
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
-    _cluster_options(run)
-    run.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
     shake = run.add_argument_group("shaking", "change the timing of a run, to see that its output stays the same")
     shake.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0, help="delay messages by up to MS")
     shake.add_argument("--shake-batch", metavar="ROWS", type=_not_negative, default=0, help="at most ROWS in a step")
@@ -141,18 +128,18 @@ def _parser() -> argparse.ArgumentParser:
     shake.add_argument("--shake-order", action="store_true", help="start the replicas in a random order")
 
     check = _command(commands, "check", "validate a topology and print its plan", CHECK_HELP, _check)
-    check.add_argument("topology", metavar="FILE", help="the topology, in YAML")
+    check.add_argument("topology", metavar="FILE", help=TOPOLOGY)
     check.add_argument("--script", metavar="FILE", help="commands to check as well")
-    _lib_option(check)
+    lib_option(check)
 
     convert = _command(commands, "convert", "print an old configuration as a topology", CONVERT_HELP, _convert)
     convert.add_argument("configuration", metavar="FILE", help="a file in the original language")
-    _lib_option(convert)
+    lib_option(convert)
 
     hosts = _command(commands, "hosts", "check the hosts of a topology", HOSTS_HELP, _hosts)
-    hosts.add_argument("topology", metavar="FILE", help="the topology, in YAML")
-    _lib_option(hosts)
-    _cluster_options(hosts)
+    hosts.add_argument("topology", metavar="FILE", help=TOPOLOGY)
+    lib_option(hosts)
+    cluster_options(hosts)
 
     keys = _command(commands, "keys", "make the keys of a cluster", KEYS_HELP, _keys)
     keys.add_argument("folder", metavar="DIR", help="where they go")
@@ -182,23 +169,6 @@ def _command(
     return parser
 
 
-def _lib_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated"
-    )
-
-
-def _cluster_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--keys", metavar="DIR", help="the keys of the cluster (dadstorm keys DIR makes them)")
-    parser.add_argument(
-        "--pcs",
-        metavar="HOST[:PORT]",
-        action="append",
-        default=[],
-        help="run what is on this machine at this PCS instead; may be repeated: replicas are spread over them",
-    )
-
-
 def _not_negative(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 on, found {text!r}")
@@ -210,23 +180,7 @@ def _run(options: argparse.Namespace) -> int:
     from puppetmaster.run import Options, run
 
     shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed, options.shake_order)
-    return run(
-        Options(
-            topology=options.topology,
-            out=options.out,
-            sink=options.sink,
-            libs=tuple(options.lib),
-            runs=options.runs,
-            shake=shake,
-            quiet=options.quiet,
-            script=options.script,
-            pcs=tuple(options.pcs),
-            keys=options.keys,
-            listen=options.listen,
-            audit=options.audit,
-            resume=options.resume,
-        )
-    )
+    return run(Options(options.topology, shake=shake, quiet=options.quiet, **run_arguments(options)))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 
 from dadstorm import __version__
-from dadstorm.cli import FORMATS
 from dadstorm.entry import guarded
 from dadstorm.errors import UserError
+from dadstorm.options import run_arguments, run_options
 
 HELP = """\
-Deploys a topology and takes commands: Start, Interval, Status, Crash, Freeze, Unfreeze, Wait,
-Stop, Help, Exit. Operators do nothing before their Start. At a terminal it is a console with
-history and completion; from a pipe it reads a command a line.
+Deploys a topology and takes commands: Start, Interval, Status, Crash, Freeze, Unfreeze, Slow,
+Partition, Heal, Kill, Wait, Stop, Help, Exit. Operators do nothing before their Start. At a terminal
+it is a console with history and completion; from a pipe it reads a command a line.
 
 examples:
   puppetmaster configs/reach.yaml
@@ -37,21 +37,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     from puppetmaster.console import ask_for_topology, console
     from puppetmaster.run import Options
 
-    return console(
-        Options(
-            topology=options.topology or ask_for_topology(),
-            out=options.out,
-            sink=options.sink,
-            libs=tuple(options.lib),
-            runs=options.runs,
-            script=options.script,
-            pcs=tuple(options.pcs),
-            keys=options.keys,
-            listen=options.listen,
-            audit=options.audit,
-            resume=options.resume,
-        )
-    )
+    return console(Options(options.topology or ask_for_topology(), **run_arguments(options)))
 
 
 def _attach(options: argparse.Namespace) -> int:
@@ -79,22 +65,5 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         help="take over a run at the --pcs (this machine's, if none is given): its name or ID; none: the only one",
     )
-    parser.add_argument("--script", metavar="FILE", help="commands to carry out first")
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was killed (durable: DIR)")
-    parser.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
-    parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
-    parser.add_argument(
-        "--lib", metavar="PATH", action="append", default=[], help="folder with CUSTOM functions; may be repeated"
-    )
-    parser.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
-    parser.add_argument("--keys", metavar="DIR", help="the keys of the cluster (dadstorm keys DIR makes them)")
-    parser.add_argument(
-        "--pcs",
-        metavar="HOST[:PORT]",
-        action="append",
-        default=[],
-        help="run what is on this machine at this PCS instead; may be repeated: replicas are spread over them",
-    )
-    parser.add_argument("--audit", action="store_true", help="record digests and compare what is done again")
-    parser.add_argument("--listen", metavar="HOST[:PORT]", help="where the PuppetMaster listens, for other hosts")
+    run_options(parser, script="commands to carry out first")
     return parser
