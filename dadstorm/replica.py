@@ -101,9 +101,8 @@ class ReplicaProcess:
         self._early: list[Received] = []
         self._started = False
         self._pace = Pace()
-        self._reports = Reports(
-            self._endpoint, assignment.master, assignment.pcs, assignment.me, assignment.incarnation
-        )
+        me, incarnation, resume = assignment.me, assignment.incarnation, assignment.resume
+        self._reports = Reports(self._endpoint, assignment.master, assignment.pcs, me, incarnation, resume)
         self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
         self._draining = False
         self._stopping = False

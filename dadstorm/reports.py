@@ -12,6 +12,7 @@ from dadstorm.core.messages import Peer
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
 from dadstorm.emitted import EmittedLines
+from dadstorm.stopwatch import Stopwatch
 from dadstorm.wire import control
 from dadstorm.wire.address import is_address
 from dadstorm.wire.endpoint import Endpoint
@@ -21,7 +22,9 @@ FINISHED_EVERY_MS = 1000.0
 
 
 class Reports:
-    def __init__(self, endpoint: Endpoint, master: str, pcs: str, me: Peer, incarnation: int) -> None:
+    def __init__(
+        self, endpoint: Endpoint, master: str, pcs: str, me: Peer, incarnation: int, resume: control.Resume | None
+    ) -> None:
         self._endpoint = endpoint
         self.master = master
         """Where the PuppetMaster listens."""
@@ -29,6 +32,7 @@ class Reports:
         self._pcs = pcs
         self._me = me
         self._incarnation = incarnation
+        self._stopwatch = Stopwatch(me, incarnation, resume)
         self._lines: EmittedLines | None = None
         self._cuts: dict[int, tuple[int, float]] = {}
         """Per slice: its newest snapshot, and when it was first seen."""
@@ -67,6 +71,8 @@ class Reports:
         for index, slice_ in machine.slices.items():
             if slice_.keeper and self._cuts.get(index, (0, 0.0))[0] < slice_.keeper.vault.newest:
                 self._cuts[index] = (slice_.keeper.vault.newest, now_ms)
+        if (recovered := self._stopwatch.look(machine.resumed, machine.slices.values())) is not None:
+            self._endpoint.send(self.master, recovered)
         if state == self._told and now_ms < self._next_ms:
             return
         news = state != self._told

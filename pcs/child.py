@@ -30,6 +30,8 @@ class Child:
     """Its death was: it says nothing about whether it can live."""
     over: bool = False
     """It has ended for good: finished, failed, or not worth another try."""
+    lost: float = 0.0
+    """When it died, or was last heard of; 0: it lives."""
     idle_until: float = 0.0
     """It has found itself replaced: until then others may say by whom, and it is not brought back."""
     port: socket.socket | None = None

@@ -9,6 +9,7 @@ there is nothing to go on with.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -59,13 +60,17 @@ class Known:
         self.directory = where.addresses
         return None if left == moved.address else left
 
-    def resume(self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None) -> control.Resume:
-        """What a new incarnation is told."""
+    def resume(
+        self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None, lost: float
+    ) -> control.Resume:
+        """What a new incarnation is told; its predecessor was ``lost`` then."""
+        now = time.monotonic()
         started, interval_ms = peer.operator in self.started, self.intervals.get(peer.operator, 0)
         moved, slow_ms = tuple(self.moved.values()), self.slow.get(peer, 0)
         return control.Resume(
-            living, self.directory, started, self.draining, interval_ms, slow_ms, self.cuts, slices, moved
-        )
+            living, self.directory, started, self.draining, interval_ms, slow_ms, self.cuts, slices, moved,
+            detected_ms=(now - lost) * 1000, asked_ms=now * 1000,
+        )  # fmt: skip
 
     def is_finished(self, peer: Peer) -> bool:
         """Whether all slices that the plan gives a replica are."""

@@ -208,6 +208,7 @@ class Moves:
         if problems := self._home.problems(operator):
             raise UserError(*problems)
         child = Child(self._name(peer), "", len(operator.replicas), incarnation)
+        child.lost = self._watch.last_heard(self.host_of(peer))
         child.port, child.bind = reserve(self._reach)
         self._children[peer] = child
         return child

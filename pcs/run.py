@@ -263,7 +263,7 @@ class Run:
 
     def _on_death(self, peer: Peer, child: Child, report: Ended) -> None:
         log.info("replica ended", replica=child.name, pid=report.pid, status=report.status)
-        child.pid, child.alive = None, False
+        child.pid, child.alive, child.lost = None, False, child.lost or time.monotonic()
         short = time.monotonic() - child.born < SHORT_LIFE_S
         child.short_lives = child.short_lives + 1 if short and not child.asked_for else 0
         child.asked_for = False
@@ -351,6 +351,7 @@ class Run:
         elif request.incarnation > child.incarnation and self._hangs(child):
             log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
             if child.pid is not None:
+                child.lost = child.heard
                 self._home.kill(Kill(child.serial))
 
     def _hangs(self, child: Child) -> bool:
@@ -387,7 +388,8 @@ class Run:
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
         slices = self._spreading.respawn(peer) if self._spreading else None
-        self._fork(peer, child, self._known.resume(peer, living, slices))
+        self._fork(peer, child, self._known.resume(peer, living, slices, child.lost or time.monotonic()))
+        child.lost = 0.0
 
     def _adopters(self, peer: Peer, child: Child) -> list[int]:
         """Who may adopt a lost replica's slices, from the next in the ring on. What writes files, or listens, stays on

@@ -80,6 +80,10 @@ class Watch:
         """The hosts that we have not heard of for too long."""
         return tuple(host for host, heard in self._heard.items() if now - heard > self._patience_s)
 
+    def last_heard(self, host: str) -> float:
+        """When another host was."""
+        return self._heard[host]
+
     def _is_lost(self, host: str, now: float) -> bool:
         """Whether we and so many others as make a majority have not heard of it."""
         if now - self._heard[host] <= self._patience_s:

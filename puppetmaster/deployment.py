@@ -9,7 +9,6 @@ has died that should not have.
 from __future__ import annotations
 
 import random
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from dadstorm.wire.endpoint import Endpoint, is_address
 from puppetmaster.hosts import Hosts
 from puppetmaster.losses import Losses
 from puppetmaster.partitions import Partitions
-from puppetmaster.rates import Rates
+from puppetmaster.replicas import Replica, recovery, signal_name
 
 SPAWN_PATIENCE_S = 30.0
 """How long replicas may take to appear; a fork takes milliseconds, an overloaded machine longer."""
@@ -38,29 +37,6 @@ LAST_WORDS_PATIENCE_S = 1.0
 CLAIM_S = 1.0
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Replica:
-    """What the PuppetMaster knows about one replica."""
-
-    pid: int | None = None
-    address: str | None = None
-    stats: control.Stats | None = None
-    finished: bool = False
-    alive: bool = False
-    incarnation: int = 0
-    recovering: bool = False
-    """It died and is being brought back."""
-    died: float | None = None
-    """When it last did."""
-    rates: Rates = field(default_factory=Rates)
-    spread: bool = False
-    """It died, and its peers have its slices."""
-    host: str | None = None
-    """Where it lives, if not where the plan says."""
-    silent_since: float | None = None
-    """When it exited with 1, if it has not said why."""
 
 
 @dataclass(slots=True)
@@ -328,6 +304,7 @@ class Deployment:
             | control.Spread
             | control.Refused
             | control.Moved
+            | control.Recovered
             | control.Died,
         ):
             self.endpoint.drop(f"a {type(message).__name__} is not for the PuppetMaster")
@@ -371,6 +348,8 @@ class Deployment:
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             self.observe(f"failed {self.script_name(peer)}: {message.text}")
             raise self._failure(peer, message)
+        elif isinstance(message, control.Recovered):
+            self.observe(f"recovered {self.script_name(peer)} {recovery(message)}")
         elif isinstance(message, control.Spread):
             self._on_spread(peer, replica, message)
         elif isinstance(message, control.Moved):
@@ -414,13 +393,14 @@ class Deployment:
     def _on_stats(self, peer: Peer, replica: Replica, stats: control.Stats) -> None:
         if stats.incarnation < replica.incarnation:
             return
+        for other in replica.newly_suspects(stats):
+            suspect = self.script_name(Peer(peer.operator, other))
+            self.observe(f"suspected {suspect} by {self.script_name(peer)}")
         replica.stats = stats
         self.on_stats(peer, stats)
         replica.rates.add(time.monotonic(), stats.rows_in, stats.rows_out)
         if replica.recovering and replica.alive and stats.state != "recovering":
             replica.recovering = False
-            took_ms = (time.monotonic() - (replica.died or 0.0)) * 1000
-            self.observe(f"recovered {self.script_name(peer)} in {took_ms:.0f} ms, incarnation {stats.incarnation}")
 
     def _failure(self, peer: Peer, message: control.Failed) -> DadstormError:
         if message.fault == "user":
@@ -472,13 +452,6 @@ class Deployment:
             frontier=min((s.frontier for s in stats if operators[s.operator].kind == "sink"), default=0),
             memory_mb=sum(s.memory_kb for s in stats) / 1024,
         )
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
 
 
 def finished_rows(deployment: Deployment) -> dict[str, int]:

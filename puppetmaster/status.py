@@ -10,7 +10,7 @@ from dadstorm.core.line import END
 from dadstorm.core.messages import Peer
 from dadstorm.plan import Plan
 from dadstorm.wire.control import Stats
-from puppetmaster.deployment import Replica
+from puppetmaster.replicas import Replica
 
 HEADER = (
     "operator", "replica", "host", "pid", "state", "incarnation", "slices", "frontier", "in/s", "out/s", "queued",

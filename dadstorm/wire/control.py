@@ -18,6 +18,10 @@ import msgspec
 
 from dadstorm.core import messages
 from dadstorm.wire.cuts import Cuts
+from dadstorm.wire.experiments import Partition as Partition
+from dadstorm.wire.experiments import Perish as Perish
+from dadstorm.wire.experiments import Slow as Slow
+from dadstorm.wire.experiments import Spared as Spared
 
 PUBLIC = bytes(16)
 """The token of those who have no run yet: with it a PCS that serves everybody takes ``Open``, and nothing else."""
@@ -220,6 +224,10 @@ class Resume(msgspec.Struct, frozen=True):
     """The slices it is to resume, each in its incarnation; None: those that the plan gives it."""
     moved: tuple[Moved, ...] = ()
     """Who lives elsewhere than the plan says; the directory has their addresses."""
+    detected_ms: float = 0
+    """How long its predecessor had been dead or silent when it was to be brought back."""
+    asked_ms: float = 0
+    """When that was, by the clock of the host."""
 
 
 class Adopted(msgspec.Struct, tag="adopted", frozen=True):
@@ -255,6 +263,18 @@ class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
     replica: int
     incarnation: int
     refused: tuple[tuple[str, str], ...] = ()
+
+
+class Recovered(msgspec.Struct, tag="recovered", frozen=True):
+    """Replica → PuppetMaster: a later incarnation stands where its predecessor stood; how long each step took."""
+
+    operator: int
+    replica: int
+    incarnation: int
+    detected_ms: float
+    spawned_ms: float
+    restored_ms: float
+    replayed_ms: float
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):
@@ -334,32 +354,6 @@ class Crash(msgspec.Struct, tag="crash", frozen=True):
 
     operator: int
     replica: int
-
-
-class Slow(msgspec.Struct, tag="slow", frozen=True):
-    """PuppetMaster → replica and PCS: take up so late what other replicas and PCSs say; 0: at once. It holds for those
-    who take the replica's place, too."""
-
-    operator: int
-    replica: int
-    ms: int
-
-
-class Partition(msgspec.Struct, tag="partition", frozen=True):
-    """PuppetMaster → replica and PCS: all the cuts there are now, in place of those before."""
-
-    cuts: Cuts = ()
-
-
-class Perish(msgspec.Struct, tag="perish", frozen=True):
-    """PuppetMaster → PCS: kill all your replicas and yourself, as the loss of the host would."""
-
-
-class Spared(msgspec.Struct, tag="spared", frozen=True):
-    """PCS → PuppetMaster: I do not perish, and why."""
-
-    host: str
-    reason: str
 
 
 class Look(msgspec.Struct, tag="look", frozen=True):
@@ -455,6 +449,7 @@ Message = (
     | Respawn
     | Adopted
     | Spread
+    | Recovered
     | Moved
     | Present
     | TakeOver

@@ -180,6 +180,8 @@ def test_a_session(folder: Path) -> None:
         screen.wait_for("draining")
         screen.enter("Interval pass 0")
         screen.wait_for("finished: all")
+        # A key that comes while the prompt makes room for a line is the terminal's, not ours.
+        screen.wait_for("puppetmaster>")
         screen.type(CTRL_D)
         assert screen.ended() == 0
     assert commands(events(folder, "t")) == [
@@ -214,6 +216,8 @@ def test_a_script_comes_first_and_a_wait_can_be_ended(folder: Path) -> None:
         screen.wait_for("the Wait was ended")
         screen.enter("Stop")
         screen.wait_for("finished: all")
+        # A key that comes while the prompt makes room for a line is the terminal's, not ours.
+        screen.wait_for("puppetmaster>")
         screen.type(CTRL_D)
         assert screen.ended() == 0
     assert commands(events(folder, "t")) == ["Start", "Wait 600000", "Stop", "Exit"]

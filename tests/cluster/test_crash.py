@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -55,12 +56,17 @@ def everybody(path: Path) -> list[str]:
     return [f"{one.name} {number}" for number in range(2) for one in operators if number < len(one.replicas)]
 
 
+STEPS = r"in (\d+) ms \(detected (\d+), spawned (\d+), restored (\d+), replayed (\d+)\), incarnation 1"
+
+
 def check_log(folder: Path, name: str, crashed: list[str]) -> None:
     log = events(folder, name)
     assert [text for text in commands(log) if text.startswith("Crash")] == [f"Crash {who}" for who in crashed]
     for who in crashed:
         assert any(text.startswith(f"died {who}, ") for _, text in log), f"{who} never died"
-        assert any(text.startswith(f"recovered {who} in ") for _, text in log), f"{who} was never recovered"
+        recovered = [re.fullmatch(f"recovered {who} {STEPS}", text) for _, text in log]
+        (steps,) = [[int(ms) for ms in found.groups()] for found in recovered if found]
+        assert abs(steps[0] - sum(steps[1:5])) <= 4, f"{steps}: the parts are rounded, and make up the whole"
 
 
 def test_every_replica_of_the_reach_topology_by_a_script(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from dadstorm.emitted import EmittedLines
 from dadstorm.pace import Pace
 from dadstorm.wire.control import State, Stats
 from puppetmaster import status
-from puppetmaster.deployment import Replica
 from puppetmaster.eventlog import EventLog
 from puppetmaster.rates import Rates
+from puppetmaster.replicas import Replica
 
 PLAN = topology.load(str(Path(__file__).parents[2] / "configs" / "reach.yaml"))
 PEOPLE = PLAN.index("people")
@@ -51,6 +51,15 @@ def test_a_row_tells_how_a_replica_is() -> None:
         "people", "1", "localhost", "12", "frozen", "2", "1", "end", "0", "0", "40", "1.5 s", "0",
     ]  # fmt: skip
     assert json.loads(status.to_json([second]))[0]["state"] == "frozen"
+
+
+def test_a_suspicion_is_told_once() -> None:
+    replica = Replica()
+    assert replica.newly_suspects(stats(0, "running", suspects=(1,))) == [1]
+    replica.stats = stats(0, "running", suspects=(1,))
+    assert replica.newly_suspects(stats(0, "running", suspects=(1, 2))) == [2]
+    after = msgspec.structs.replace(stats(0, "running", suspects=(1,)), incarnation=1)
+    assert replica.newly_suspects(after) == [1], "another incarnation, another suspicion"
 
 
 def test_who_has_no_slice_stands_by() -> None:
