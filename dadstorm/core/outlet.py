@@ -11,8 +11,8 @@ every emission that reaches beyond what it asked for; what it has already got, i
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,6 +22,11 @@ from dadstorm.core.line import START, Ints
 from dadstorm.core.messages import Done, Peer, Tiles
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
+
+
+TOGETHER_ROWS_MAX = 1 << 15
+TOGETHER_BYTES_MAX = 16 << 20
+"""What is sent again goes in messages of about this size at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,31 @@ class Emission:
     hi: int
     rows: Rows
     offsets: Ints
+
+
+def together(emissions: Sequence[Emission]) -> Iterator[Emission]:
+    """Neighbouring emissions as one, as far as that is of handy size: a source that trickles makes a thousand in a
+    second, and who has lost its place is not to read them one by one."""
+    run: list[Emission] = []
+    count = 0
+    for emission in emissions:
+        if count + len(emission.rows) > TOGETHER_ROWS_MAX:
+            yield from _joined(run)
+            run, count = [], 0
+        run.append(emission)
+        count += len(emission.rows)
+    yield from _joined(run)
+
+
+def _joined(run: list[Emission]) -> Iterator[Emission]:
+    rows = Rows.concat([emission.rows for emission in run]) if len(run) > 1 else None
+    if rows is None or rows.nbytes > TOGETHER_BYTES_MAX:
+        yield from run
+        return
+    numbers = np.arange(len(run[0].offsets) - 1)
+    slices = np.concatenate([np.repeat(numbers, np.diff(emission.offsets)) for emission in run])
+    offsets = np.sum([emission.offsets for emission in run], axis=0)
+    yield Emission(run[0].lo, run[-1].hi, rows.take(np.argsort(slices, kind="stable")), offsets)
 
 
 class Outlet:
@@ -113,6 +143,7 @@ class Outlet:
     def attach(self, replica: int, incarnation: int, wants: Iterable[tuple[int, int]]) -> Iterator[Send]:
         """These slices live at ``replica`` now and want their tiles from these seqs on: resend what is kept. A lower
         incarnation than is known has been superseded and gets nothing."""
+        since: dict[int, list[int]] = defaultdict(list)
         for slice_index, lo in wants:
             if incarnation < self._incarnations[slice_index]:
                 continue
@@ -120,9 +151,10 @@ class Outlet:
             self._incarnations[slice_index] = incarnation
             self._homes[slice_index] = replica
             self._wanted[slice_index] = lo
-            for emission in self._kept:
-                if emission.hi > lo or everything:
-                    yield from self._send(emission, [slice_index])
+            since[START if everything else lo].append(slice_index)
+        for lo, slices in since.items():
+            for emission in together([emission for emission in self._kept if emission.hi > lo]):
+                yield from self._send(emission, sorted(slices))
         if not self._retain and None not in self._homes:
             self._kept.clear()
 

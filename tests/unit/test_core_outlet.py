@@ -49,7 +49,7 @@ def test_what_is_emitted_before_anybody_attached_waits() -> None:
     made = outlet()
     assert list(made.emit(0, 5, rows(1))) == []
     assert list(made.emit(5, 9, rows(7))) == []
-    assert ranges(made.attach(0, 0, [(0, 0)])) == [(0, 5, [1]), (5, 9, [7])]
+    assert ranges(made.attach(0, 0, [(0, 0)])) == [(0, 9, [1, 7])], "in one message"
     assert ranges(made.emit(9, 12, rows(10))) == [(9, 12, [10])]
 
 
@@ -57,10 +57,34 @@ def test_who_attaches_again_gets_what_is_kept_from_its_cut_on() -> None:
     made = attached()
     for lo in (0, 5, 10):
         list(made.emit(lo, lo + 5, rows(lo, lo + 4)))
-    assert ranges(made.attach(0, 0, [(0, 5)])) == [(5, 10, [5, 9]), (10, 15, [10, 14])]
+    assert ranges(made.attach(0, 0, [(0, 5)])) == [(5, 15, [5, 9, 10, 14])]
     inside = ranges(made.attach(0, 0, [(0, 7)]))
-    assert inside == [(5, 10, [5, 9]), (10, 15, [10, 14])], "a tile goes whole; who gets it trims"
+    assert inside == [(5, 15, [5, 9, 10, 14])], "a tile goes whole; who gets it trims"
     assert ranges(made.attach(0, 0, [(0, 15)])) == []
+
+
+def test_what_is_sent_again_is_what_was_sent_in_fewer_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source that trickles makes many small emissions; they go again together, to neighbours in one message."""
+    monkeypatch.setattr("dadstorm.core.outlet.TOGETHER_ROWS_MAX", 50)
+    made = attached(3)
+    first: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for lo in range(0, 200, 4):
+        for send in made.emit(lo, lo + 4, rows(lo, lo + 1, lo + 3)):
+            spread(send, first)
+    again: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    sends = list(made.attach(0, 1, [(0, 0), (1, 0), (2, 0)]))
+    for send in sends:
+        spread(send, again)
+    assert again == first
+    assert [(s.message.lo, s.message.hi) for s in sends] == [(0, 64), (64, 128), (128, 192), (192, 200)]
+
+
+def spread(send: Send, over: dict[int, list[int]]) -> None:
+    """The seqs of a message's rows, to their slices."""
+    start = 0
+    for index, count in zip(send.message.slices, send.message.counts, strict=True):
+        over[index] += seqs(send.rows.slice(start, start + count))
+        start += count
 
 
 def test_a_slice_that_is_ahead_gets_nothing_that_it_has() -> None:
