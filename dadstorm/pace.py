@@ -8,6 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FEW_ROWS = 512
+"""A source that gives fewer than it was asked for, and than this, trickles."""
+POLL_SOURCE_MS = 1.0
+"""How soon, at the soonest, to look again at a source that trickles and has no file descriptor to wait for."""
+POLL_SOURCE_MS_MAX = 10.0
+POLL_SHARE = 4
+
+
+def pause_ms(took_ms: float) -> float:
+    """When to look again at a source that trickles: after some times what the last look took. Small tiles cost as much
+    as large ones, and with many consumers all the more."""
+    return min(POLL_SOURCE_MS_MAX, max(POLL_SOURCE_MS, POLL_SHARE * took_ms))
+
 
 @dataclass(slots=True)
 class Pace:

@@ -41,7 +41,7 @@ from dadstorm.errors import DadstormError, UserError
 from dadstorm.heart import Heart
 from dadstorm.late import Late
 from dadstorm.operators import make_kernel
-from dadstorm.pace import Pace
+from dadstorm.pace import FEW_ROWS, POLL_SOURCE_MS, Pace, pause_ms
 from dadstorm.plan import Plan
 from dadstorm.reports import Reports
 from dadstorm.sinks import make_sink
@@ -67,8 +67,6 @@ PEERS = get_args(PeerMessage)
 """The kinds of message that the machine handles."""
 IDLE_MS = 100.0
 """The longest sleep with nothing to do."""
-POLL_SOURCE_MS = 1.0
-"""How soon to look again at a source that has nothing just now and no file descriptor to wait for."""
 SUPERSEDED_STATUS = 3
 """How a replica ends that finds itself replaced."""
 LINGER_MS = 2000
@@ -400,21 +398,21 @@ class ReplicaProcess:
             self._do(source.end(reader.mark))
 
     def _read(self, machine: ReplicaMachine) -> None:
-        moved = False
+        more = False
+        begun = now_ms()
         for index, reader in self._readers.items():
             source = machine.sources[index]
             rows_max, bytes_max = source.room
             rows_max = self._pace.allowed(rows_max, now_ms())
             if not rows_max:
                 continue
-            batch_max = self._assignment.shake.batch_max
-            before = source.done
-            records = reader.read(min(rows_max, batch_max or STEP_ROWS_MAX), bytes_max)
+            rows_max = min(rows_max, self._assignment.shake.batch_max or STEP_ROWS_MAX)
+            records = reader.read(rows_max, bytes_max)
             self._do(source.records(records.rows, records.hi, records.dead, reader.mark))
             if len(records.rows):
                 self._pace.took(now_ms())
-                moved = moved or source.done > before
-        self._source_patience_ms = 0.0 if moved else POLL_SOURCE_MS
+                more = more or len(records.rows) >= min(rows_max, FEW_ROWS)
+        self._source_patience_ms = 0.0 if more else pause_ms(now_ms() - begun)
 
     def _commit(self, machine: ReplicaMachine) -> None:
         """Ask sinks to commit now and then and at the end; learn what they have committed."""

@@ -94,6 +94,7 @@ def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int)
         output, apart = Growth(folder / "out" / "counts.csv"), Growth(folder / "out" / "apart.csv")
         least = WARM_TUPLES * len("12345,1\n")
         until(lambda: output.size >= least or command.process.poll() is not None, "the keys are there")
+        assert command.process.poll() is None, command.err.text
         for number in range(kills):
             victims = dict(sorted((int(replica), int(pid)) for pid, replica in UP.findall(log_of(folder))))
             victim = number % replicas
@@ -128,8 +129,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON as well")
     options = parser.parse_args()
     figures = {}
-    for recovery, replicas, slices in (("respawn", 2, 4), ("spread", 8, 16)):
-        per_run = options.kills if recovery == "respawn" else replicas - 2
+    for recovery, replicas, slices in (("respawn", 2, 4), ("spread", 4, 8)):
+        per_run = options.kills if recovery == "respawn" else replicas - 1
         took: list[float] = []
         others: list[float] = []
         while len(took) < options.kills:
