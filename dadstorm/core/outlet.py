@@ -23,7 +23,6 @@ from dadstorm.core.messages import Done, Peer, Tiles
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 
-
 TOGETHER_ROWS_MAX = 1 << 15
 TOGETHER_BYTES_MAX = 16 << 20
 """What is sent again goes in messages of about this size at most."""

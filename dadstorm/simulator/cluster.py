@@ -16,12 +16,14 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from dadstorm.core.audit import Audited
 from dadstorm.core.exchange import Lost
 from dadstorm.core.keeper import SendCopy, SendSettle
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.ledger import Ledger
-from dadstorm.core.messages import PCS, Message, Peer
+from dadstorm.core.messages import DISK, PCS, Copy, Message, Peer, Seek, Settle
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
@@ -30,7 +32,7 @@ from dadstorm.core.slice import Deliver, Tell
 from dadstorm.core.vault import Mark
 from dadstorm.plan import Operator, Plan
 from dadstorm.simulator.agenda import Agenda
-from dadstorm.simulator.disk import Row, SimulatedFile, SimulatedSink, SimulatedSource, Wrong
+from dadstorm.simulator.disk import Row, SimulatedDisk, SimulatedFile, SimulatedSink, SimulatedSource, Wrong
 from dadstorm.simulator.network import Body, Envelope, Links, Network
 from dadstorm.simulator.pcs import SimulatedPcs
 
@@ -38,6 +40,8 @@ __all__ = ["Cluster", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
 
 NEVER = math.inf
 NO_LIMIT = 1 << 30
+DISK_MS = 6.0
+"""How long at most it takes until something is on disk."""
 TURN_MS = (0.3, 1.0, 4.0)
 """How long it is on average until a process does something, from the fastest to the slowest."""
 ROWS = (1, 2, 3, 7, 50, 1 << 20)
@@ -121,6 +125,9 @@ class Cluster:
         self.zombies: list[Process] = []
         self.incarnations: dict[Peer, int] = {}
         self._unfinished: set[Peer] = set()
+        self._disk = SimulatedDisk()
+        self.recoveries = 0
+        """How many incarnations earlier lives of the run have had beyond the first ones, and restarts."""
         peers = [Peer(i, r) for i, op in enumerate(plan.operators) for r in range(len(op.replicas))]
         self._files = {op.name: SimulatedFile(op.name) for op in plan.operators if op.kind == "sink"}
         self.pcs = SimulatedPcs(self)
@@ -294,10 +301,52 @@ class Cluster:
         self.send(process.peer, process.machine.incarnation, to, message, body)
 
     def send(self, sender: Peer, incarnation: int, to: Peer, message: Message, body: Body) -> None:
-        if to.replica == PCS:
-            self._to_pcs(sender, lambda: self.pcs.take(sender, message, body))
+        if to.replica == DISK:
+            process = self.processes.get(sender)
+            if process is not None and process.machine.incarnation == incarnation:
+                self.agenda.after(self.chance.random() * DISK_MS, lambda: self._on_disk(process, message, body))
+        elif to.replica == PCS:
+            pcs = self.pcs
+            self._to_pcs(sender, lambda: pcs.take(sender, message, body))
         else:
             self._network.send(sender, incarnation, to, message, body)
+
+    def _on_disk(self, process: Process, message: Message, body: Body) -> None:
+        """A write takes effect, and is acknowledged; of somebody who has died meanwhile it does not."""
+        if not process.alive or self.processes.get(process.peer) is not process:
+            return
+        try:
+            if isinstance(message, Seek):
+                for index in message.slices:
+                    found = self._disk.give(message, index)
+                    self._do(process, process.machine.handle(found.message, found.table, self.agenda.now_ms))
+            else:
+                assert isinstance(message, Copy | Settle) and not isinstance(body, Rows)
+                held = self._disk.take(message, body)
+                self._do(process, process.machine.handle(held, None, self.agenda.now_ms))
+        except Died:
+            return
+        self._wake(process, self.agenda.now_ms)
+
+    def restart(self) -> None:
+        """Everybody dies at once, and the run is started again from its disk."""
+        assert self.plan.durable is not None
+        for process in [*self.processes.values(), *self.zombies]:
+            process.alive = False
+        self.zombies.clear()
+        self.processes.clear()
+        self._network = Network(self.agenda, self.chance, self.faults, self._notified)
+        life = self.plan.durable.life + 1
+        self.note(f"everybody dies; life {life} begins")
+        self.plan = msgspec.structs.replace(self.plan, durable=msgspec.structs.replace(self.plan.durable, life=life))
+        self._disk.next_life((number, i) for number, op in enumerate(self.plan.operators) for i in range(op.slices))
+        self.pcs.end()
+        self.pcs = SimulatedPcs(self)
+        peers = [*self.incarnations]
+        self.chance.shuffle(peers)
+        self.recoveries += sum(self.incarnations.values()) + 1
+        for peer in peers:
+            self.start(peer, 0, None)
 
     def _to_pcs(self, sender: Peer, deliver: Callable[[], None]) -> None:
         for delay_ms in self.faults.delays_ms(sender, pcs_of(sender)):
@@ -306,7 +355,8 @@ class Cluster:
     def _ask_pcs(self, process: Process, request: Respawn) -> None:
         operator = process.peer.operator
         self.note(f"{self.name(process.peer)} asks for {self.name(Peer(operator, request.replica))} to be brought back")
-        self._to_pcs(process.peer, lambda: self.pcs.asked_to_respawn(operator, request))
+        pcs = self.pcs
+        self._to_pcs(process.peer, lambda: pcs.asked_to_respawn(operator, request))
 
     # -- processes -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The simulated outside world: what sources read, and the files that sinks write.
+"""The simulated outside world: what sources read, the files that sinks write, and the disk of a durable run.
 
 A source's records are dealt out to its slices in short runs of seqs, so that slices interleave. A sink writes at
 offsets, as into a file. Under exactly-once every incarnation of a sink must write the same row at the same place, so
@@ -7,12 +7,18 @@ two of them may even write at once; otherwise a new incarnation cuts the file of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from dadstorm.core.holder import Holder
 from dadstorm.core.line import END, START
+from dadstorm.core.messages import DISK, Copy, Found, Held, Seek, Settle
+from dadstorm.core.replica import Give, give
 from dadstorm.core.rows import Rows
+from dadstorm.core.vault import Delta
 
 OWNED_RUN = 3
 """So many seqs in a row belong to one slice of a source."""
@@ -47,6 +53,36 @@ class SimulatedSource:
         rows = self.rows.slice(self.taken, stop)
         self.taken = stop
         return rows, END if stop == len(self.rows) else int(self.rows.seq[stop])
+
+
+class SimulatedDisk:
+    """What is settled on the disks of a durable run: it outlives everybody. A run that is started again numbers its
+    incarnations anew, so what an earlier life has left counts as older than anything."""
+
+    def __init__(self) -> None:
+        self._holder = Holder(DISK, 0)
+        self._before: dict[tuple[int, int], Delta] = {}
+        """Per slice: what the lives before this one have settled."""
+
+    def take(self, message: Copy | Settle, table: pa.RecordBatch | None) -> Held:
+        return self._holder.copy(message, table) if isinstance(message, Copy) else self._holder.settle(message)
+
+    def give(self, seek: Seek, index: int) -> Give:
+        """The newest there is of a slice, for who resumes it."""
+        found = give(self._holder, DISK, seek, index)
+        before = self._before.get((seek.operator, index))
+        if found.message.cut >= START or before is None:
+            return found
+        mark = None if before.mark is None else dict(before.mark)
+        return Give(found.to, Found(seek.operator, index, 0, DISK, before.cut, mark), before.table)
+
+    def next_life(self, slices: Iterable[tuple[int, int]]) -> None:
+        """Everybody has died."""
+        for operator, index in slices:
+            found = self._holder.find(operator, index)
+            if found is not None:
+                self._before[operator, index] = found[1]
+        self._holder = Holder(DISK, 0)
 
 
 class SimulatedFile:

@@ -99,6 +99,7 @@ class Storm(NoFaults):
             self._cut_off,
             self._split,
             self._hang_pcs,
+            self._crash_everything,
         )
         if not self.healed:
             self._chance.choice(kinds)()
@@ -153,6 +154,11 @@ class Storm(NoFaults):
         for victim in self._chance.choice((ring, everybody)):
             if self._chance.random() < 0.7 and victim in self._cluster.processes:
                 self._crash(victim)
+
+    def _crash_everything(self) -> None:
+        """Replicas and PCS; a run that is durable is started again."""
+        if self._cluster.plan.durable is not None:
+            self._cluster.restart()
 
     def _freeze(self) -> None:
         victim = self._somebody()
@@ -265,7 +271,7 @@ class Storm(NoFaults):
         plan, reached = self._cluster.plan, self._reached.get((victim.operator, index), START)
         operator = plan.operators[victim.operator]
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
-        if may_be_lost or len(operator.replicas) == 1 or reached == START:
+        if may_be_lost or len(operator.replicas) == 1 or reached == START or plan.durable is not None:
             return True
         sure = [
             process

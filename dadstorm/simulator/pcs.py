@@ -33,6 +33,7 @@ class SimulatedPcs:
         self._waiting: list[Callable[[], None]] = []
         """What has come while the PCS hangs."""
         self._heard_ms: dict[Peer, float] = {}
+        self._over = False
         cluster.agenda.after(TICK_MS, self._tick)
 
     def beat(self, peer: Peer) -> None:
@@ -57,7 +58,7 @@ class SimulatedPcs:
 
     def thaw(self) -> None:
         """Go on. Who has not listened for long cannot tell others' silence from its own, and begins to listen anew."""
-        if not self.frozen:
+        if self._over or not self.frozen:
             return
         self.frozen = False
         self._heard_ms = dict.fromkeys(self._cluster.incarnations, self._cluster.agenda.now_ms)
@@ -71,11 +72,17 @@ class SimulatedPcs:
         if not self.frozen:
             self._spread_the_news(peer)
 
+    def end(self) -> None:
+        """It dies, and whatever it still has to do is not done."""
+        self._over = self.frozen = True
+
     def _say(self, to: Peer, message: Message, body: Body = None) -> None:
         self._cluster.send(Peer(to.operator, PCS), 0, to, message, body)
 
     def _tick(self) -> None:
         """Say again who is dead, as long as nobody does something about it."""
+        if self._over:
+            return
         self._cluster.agenda.after(TICK_MS, self._tick)
         if not self.frozen:
             for peer in self._cluster.dead():

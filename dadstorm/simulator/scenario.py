@@ -90,7 +90,7 @@ class Scenario:
             problem,
             cluster.agenda.events,
             cluster.agenda.now_ms,
-            sum(cluster.incarnations.values()),
+            cluster.recoveries + sum(cluster.incarnations.values()),
             sum(len(rows) - len({row[:2] for row in rows}) for rows in cluster.written().values()),
             self.about(),
             cluster.history,
@@ -99,7 +99,8 @@ class Scenario:
 
     def about(self) -> str:
         plan = self.plan
-        lines = [f"{plan.semantics}, {plan.recovery}, window {plan.window_rows}, backups {plan.backups or 'all'}"]
+        promise = f"{plan.semantics}, {'durable, ' if plan.durable else ''}{plan.recovery}"
+        lines = [f"{promise}, window {plan.window_rows}, backups {plan.backups or 'all'}"]
         for operator in self.plan.operators:
             inputs = " and ".join(link.operator for link in operator.inputs)
             records = f", {len(self.records[operator.name])} records" if operator.kind == "source" else ""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dadstorm.core.line import bits_for
 from dadstorm.core.rows import Rows
-from dadstorm.plan import Field, Input, Operator, Plan, Policy, Replica, Routing, Semantics
+from dadstorm.plan import Durable, Field, Input, Operator, Plan, Policy, Replica, Routing, Semantics
 
 TEXT = (Field("text"),)
 COUNTED = (Field("text"), Field("count", "int"))
@@ -44,6 +44,7 @@ def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
         backups=chance.choice((0, 0, 1, 2)),
         seed=chance.randrange(4),
         recovery=chance.choice(("respawn", "respawn", "spread")),
+        durable=Durable("") if semantics != "at-most-once" and chance.random() < 0.25 else None,
     )
 
 

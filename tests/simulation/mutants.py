@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -20,12 +21,13 @@ from dadstorm.core import vault
 from dadstorm.core.holder import Holder
 from dadstorm.core.keeper import Keeper
 from dadstorm.core.line import END, START
-from dadstorm.core.messages import Copy, Held, Settle
+from dadstorm.core.messages import DISK, Copy, Held, Peer, Settle
 from dadstorm.core.outlet import Outlet
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
 from dadstorm.core.slice import Slice
+from dadstorm.core.spreading import Spreading
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.vault import Delta, Vault
@@ -398,6 +400,53 @@ def anybody_vouches_for_anybody() -> Patches:
 def a_new_incarnation_does_not_introduce_itself() -> Patches:
     """Its consumers go on waiting for the one before."""
     yield ReplicaMachine, "_introduce", lambda self: iter(())
+
+
+@mutant
+def the_disk_is_not_waited_for() -> Patches:
+    """What is told to be safe is not on disk yet when everybody dies."""
+    usual = ReplicaMachine._holders
+
+    def _holders(self: ReplicaMachine, index: int) -> dict[Peer, int]:
+        return {peer: incarnation for peer, incarnation in usual(self, index).items() if peer.replica != DISK}
+
+    yield ReplicaMachine, "_holders", _holders
+
+
+@mutant
+def an_adopted_slice_keeps_its_incarnation() -> Patches:
+    """Its former owner, if it lives, is as good as its new one."""
+    usual = Spreading.spread
+
+    def spread(self: Spreading, lost: Peer, incarnation: int, living: Sequence[int]) -> None:
+        usual(self, lost, incarnation, living)
+        for adopter, adopt in list(self._unheard.items()):
+            lower = tuple((index, max(0, term - 1)) for index, term in adopt.slices)
+            self._unheard[adopter] = msgspec.structs.replace(adopt, slices=lower)
+
+    yield Spreading, "spread", spread
+
+
+@mutant
+def an_adopter_asks_nobody() -> Patches:
+    """It resumes with what it happens to hold itself."""
+
+    def ask(self: Seeking) -> Iterator[Any]:
+        self._waiting.clear()
+        return iter(())
+
+    yield Seeking, "ask", ask
+
+
+@mutant
+def repeats_move_the_frontier() -> Patches:
+    """At-least-once: repeats that are passed on count as all that there is in their range."""
+    usual = Inlet.offer
+
+    def offer(self: Inlet, tile: Tile) -> Verdict:
+        return usual(self, Tile(tile.lo, tile.hi, tile.rows, tile.safe, tile.incarnation))
+
+    yield Inlet, "offer", offer
 
 
 def main() -> int:
