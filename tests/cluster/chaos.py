@@ -1,10 +1,14 @@
-"""Chaos: replicas of a running topology are killed and hung at random, from a seed; the output must not change by a
-byte.
+"""Chaos: a running topology is disturbed at random, from a seed; the output must not change by a byte.
 
 The topology has a diamond, an expanding operator, two keyed states and two or three replicas everywhere; its source is
-paced, so that a run takes some seconds and there is something to disturb. A victim gets SIGKILL, or SIGSTOP for longer
-than the time-out after which its peers suspect it (it is then replaced, whether it wakes up again or not). Faults keep
-to what the operator can bear: one replica at a time, and a pause in which its copies are renewed. Run as a program
+paced, so that a run takes some seconds and there is something to disturb. What happens to it:
+
+- a replica is killed (SIGKILL), or hung (SIGSTOP) for longer than its peers' patience: it is then replaced, whether it
+  wakes up again or not;
+- the network is cut between two operators, replicas or hosts for a while (``Partition``, ``Heal``);
+- in every second round all of it runs at two PCS daemons, and the PuppetMaster is killed and another one attached.
+
+Faults keep to what the topology can bear: one at a time, and a pause in which copies are renewed. Run as a program
 (``scripts/chaos``) this does any number of rounds.
 """
 
@@ -16,13 +20,17 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit import Running, files_in, run, running
+from every_death import main as every_death
+from kit import Running, files_in, run, running, until
+from pcs_kit import Site, pcs
 
 TOPOLOGY = """
 name: chaos
@@ -41,12 +49,14 @@ operators:
   either: {input: [some, fresh], dup: , replicas: 2}
   counts: {input: either, count: user, replicas: 3, slices: 6}
 """
-COUNT, RATE = 40_000, 8_000
+OPERATORS = {"visits": 2, "some": 2, "words": 2, "fresh": 3, "either": 2, "counts": 3, "counts.sink": 1}
+COUNT, RATE, HOSTS_RATE = 40_000, 6_000, 4_000
 PAUSE_S = (0.3, 1.0)
 """Between two faults; more than a recovery and the renewal of its copies take."""
 HANG_S = 1.6
 """Longer than ``suspect_after``."""
-UP = re.compile(rb'"event":"replica up".*?"pid":(\d+),"replica":"([^"]+)"')
+CUT_S = (0.5, 3.0)
+UP = re.compile(r" up (\S+) (\d+) at \S+, process (\d+)")
 
 
 @dataclass(frozen=True)
@@ -73,58 +83,122 @@ def reference(folder: Path) -> dict[str, bytes]:
     return files_in(folder / "out")
 
 
-def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int) -> Round:
-    """One run with faults."""
-    folder.mkdir(parents=True)
-    (folder / "topology.yaml").write_text(TOPOLOGY % {"count": COUNT, "rate": RATE})
-    chance = random.Random(seed)
-    done: list[str] = []
-    with running("run", "topology.yaml", cwd=folder) as topology:
+def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *, hosts: bool | None = None) -> Round:
+    """One run with faults; at two PCS daemons (``hosts``), or, if nobody says so, with every odd seed."""
+    (folder / "out").mkdir(parents=True)
+    at_hosts = bool(seed % 2) if hosts is None else hosts
+    (folder / "topology.yaml").write_text(TOPOLOGY % {"count": COUNT, "rate": HOSTS_RATE if at_hosts else RATE})
+    with ExitStack() as stack:
+        victim = Victim(folder, random.Random(seed), stack, hosts=at_hosts)
         begun = time.monotonic()
-        while len(done) < faults and topology.process.poll() is None:
-            time.sleep(chance.uniform(*PAUSE_S))
-            victim = _strike(folder, topology, chance)
-            if victim:
-                done.append(victim)
-        outcome = topology.ended(within_s=120)
+        done = victim.disturb(faults)
+        outcome = victim.master.ended(within_s=150)
     seconds = time.monotonic() - begun
     return Round(seed, done, outcome.code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
 
 
-def _strike(folder: Path, topology: Running, chance: random.Random) -> str | None:
-    """Kill or hang one replica; what was done, or None if there is nobody."""
-    replicas = _replicas(folder)
-    if not replicas or topology.process.poll() is not None:
-        return None
-    name = chance.choice(sorted(replicas))
-    pid = replicas[name]
-    with suppress(ProcessLookupError):
-        if chance.random() < 0.75:
-            os.kill(pid, signal.SIGKILL)
-            return f"kill {name}"
+class Victim:
+    """A running topology, and what can be done to it."""
+
+    def __init__(self, folder: Path, chance: random.Random, stack: ExitStack, *, hosts: bool) -> None:
+        self._folder = folder
+        self._chance = chance
+        self._stack = stack
+        sites = (Site("127.0.0.2"), Site("127.0.0.3")) if hosts else ()
+        daemons = [pcs(folder / site.address, "--out", folder / "out", site=site) for site in sites]
+        self._hosts = [stack.enter_context(daemon)[1] for daemon in daemons]
+        where = [argument for host in self._hosts for argument in ("--pcs", host)]
+        self.master = self._begin("topology.yaml", *where)
+        self._say("Start")
+        everybody = sum(OPERATORS.values())
+        until(lambda: len(self._replicas()) == everybody, "all replicas are there")
+        self._faults: dict[Callable[[], str], int] = {self._kill: 6, self._hang: 2, self._cut: 2}
+        if hosts:
+            self._faults |= {self._kill_master: 3, self._cut: 3}
+
+    def disturb(self, faults: int) -> list[str]:
+        """So many faults, one after the other, or as many as there is time for; what they were."""
+        done: list[str] = []
+        while len(done) < faults:
+            time.sleep(self._chance.uniform(*PAUSE_S))
+            if self.master.process.poll() is not None or self._is_over():
+                break
+            (fault,) = self._chance.choices(list(self._faults), list(self._faults.values()))
+            with suppress(ProcessLookupError, BrokenPipeError):
+                done.append(fault())
+        assert self.master.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.master.process.stdin.close()
+        return done
+
+    # -- faults --------------------------------------------------------------------------------------------------
+
+    def _kill(self) -> str:
+        name, pid = self._chance.choice(sorted(self._replicas().items()))
+        os.kill(pid, signal.SIGKILL)
+        return f"kill {name}"
+
+    def _hang(self) -> str:
+        name, pid = self._chance.choice(sorted(self._replicas().items()))
         os.kill(pid, signal.SIGSTOP)
         time.sleep(HANG_S)
         os.kill(pid, signal.SIGCONT)
         return f"hang {name}"
-    return None
 
+    def _cut(self) -> str:
+        replicas = [f"{name}/{number}" for name, count in OPERATORS.items() for number in range(count)]
+        left, right = self._chance.sample([*OPERATORS, *replicas], 2)
+        if self._hosts and self._chance.random() < 0.5:
+            left, right = self._hosts
+        self._say(f"Partition {left} {right}")
+        time.sleep(self._chance.uniform(*CUT_S))
+        self._say("Heal")
+        return f"cut {left} | {right}"
 
-def _replicas(folder: Path) -> dict[str, int]:
-    """The processes of the run, by name, as the PuppetMaster's log tells them."""
-    logs = list(folder.glob("runs/*/puppetmaster.log"))
-    if not logs or b'"event":"start"' not in (text := logs[0].read_bytes()):
-        return {}
-    return {name.decode(): int(pid) for pid, name in UP.findall(text)}
+    def _kill_master(self) -> str:
+        self.master.process.kill()
+        self.master.process.wait()
+        self.master = self._begin("--attach", "chaos", "--pcs", self._chance.choice(self._hosts))
+        self.master.out.wait_for("attached to chaos")
+        return "kill and attach PuppetMaster"
+
+    # -- the run -------------------------------------------------------------------------------------------------
+
+    def _begin(self, *arguments: str) -> Running:
+        begun = running(*arguments, cwd=self._folder, stdin=subprocess.PIPE, program="puppetmaster")
+        return self._stack.enter_context(begun)
+
+    def _say(self, command: str) -> None:
+        assert self.master.process.stdin is not None
+        self.master.process.stdin.write(f"{command}\n".encode())
+        self.master.process.stdin.flush()
+
+    def _events(self) -> str:
+        """All that the PuppetMasters have logged, one after the other."""
+        logs = sorted(self._folder.glob("runs/*/events.log"), key=lambda path: int(path.parent.name.split("-")[-1]))
+        return "".join(path.read_text() for path in logs)
+
+    def _is_over(self) -> bool:
+        """Whether it is too late for faults: what is finished stays so, but who says so should live."""
+        return " finished counts.sink 0\n" in self._events()
+
+    def _replicas(self) -> dict[str, int]:
+        """The process of each replica, as the log tells them."""
+        return {f"{name} {number}": int(pid) for name, number, pid in UP.findall(self._events())}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/chaos", description="Kill and hang replicas of a running topology; compare the output."
-    )
+    about = "Disturb a running topology; compare the output."
+    parser = argparse.ArgumentParser(prog="scripts/chaos", description=about)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=8, help="per round, at most")
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="kill every replica, every pair, every f of f+1 of a small topology"
+    )
     options = parser.parse_args()
+    if options.exhaustive:
+        return every_death()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     wrong = 0
     try:
