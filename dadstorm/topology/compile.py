@@ -74,6 +74,8 @@ def _check_arguments(report: Report, libs: Sequence[str], sink: str | None, out:
     for lib in libs:
         if not os.path.isdir(lib):
             report.mistake(None, f"--lib: no such folder: {lib}{document.nearest_file(os.path.normpath(lib))}")
+    if out == "":
+        report.mistake(None, "--out: found nothing; expected a folder")
     folder = os.path.abspath("out" if out is None else out)
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)

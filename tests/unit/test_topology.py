@@ -15,6 +15,7 @@ import pytest
 
 from dadstorm import topology
 from dadstorm.core.kernel import DEAD_LETTERS
+from dadstorm.errors import UserError
 from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
 
 ROOT = Path(__file__).parents[2]
@@ -477,3 +478,10 @@ def test_describe_shows_the_plan(tmp_path: Path) -> None:
     assert any(row[:3] == ["w.dead", f"sink jsonl {tmp_path}/out/w.dead.jsonl", "w (dead letters)"] for row in rows)
     assert "window 262144 tuples, 64MB; snapshots every 1s; flush every 100ms; span 65536; seed 0" in shown
     assert "1 warning:\n" in shown
+
+
+def test_a_folder_without_a_name_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text("sources: {n: {generate: {n: counter}, count: 1}}\noperators: {d: {input: n, dup: }}\n")
+    with pytest.raises(UserError, match="--out: found nothing; expected a folder"):
+        topology.load(str(path), out="")
