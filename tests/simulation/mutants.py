@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dadstorm.core import slice as slices
 from dadstorm.core import vault
+from dadstorm.core.exchange import Exchange
 from dadstorm.core.holder import Holder
 from dadstorm.core.keeper import Keeper
 from dadstorm.core.line import END, START
@@ -123,7 +124,7 @@ def gaps_are_taken() -> Patches:
 @mutant
 def gaps_are_not_asked_for_again() -> Patches:
     """A loss is noticed, and that is all."""
-    yield ReplicaMachine, "_ask_again", lambda self, message, missing, producer: iter(())
+    yield Exchange, "_ask_again", lambda self, message, missing: iter(())
 
 
 @mutant

@@ -83,8 +83,11 @@ def test_a_broken_protocol_is_found_out(name: str) -> None:
     assert catch(name, range(300)) is not None
 
 
-def test_there_are_mutants_enough() -> None:
-    assert len(MUTANTS) >= 20
+def test_there_are_mutants_enough_and_each_breaks_something_that_is_there() -> None:
+    assert len(MUTANTS) >= 25
+    for name in MUTANTS:
+        with broken(name):
+            pass
 
 
 def test_a_failure_is_told_with_its_story_and_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
