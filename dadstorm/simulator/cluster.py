@@ -258,7 +258,10 @@ class Cluster:
             if process.actions_left is not None:
                 process.actions_left -= 1
                 if process.actions_left < 0:
-                    self.kill(process.peer, "in the middle of something")
+                    if self.processes.get(process.peer) is process:
+                        self.kill(process.peer, "in the middle of something")
+                    else:
+                        self._end(process, "dies, a zombie, in the middle of something")
                     raise Died
             if isinstance(action, Tell | SendSettle):
                 self._send(process, action.to, action.message, None)

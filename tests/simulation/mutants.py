@@ -169,7 +169,7 @@ def a_snapshot_may_lie_below_what_was_processed() -> Patches:
 def state_is_not_restored() -> Patches:
     """A slice resumes at its cut with nothing in its hands."""
     usual = Wiring.work
-    yield Wiring, "work", lambda self, index, base: usual(self, index, Delta(base.cut))
+    yield Wiring, "work", lambda self, index, incarnation, base: usual(self, index, incarnation, Delta(base.cut))
 
 
 @mutant
