@@ -34,6 +34,7 @@ from dadstorm.core.outlet import Send
 from dadstorm.core.replica import Action, Give, Open, ReplicaMachine
 from dadstorm.core.ring import Respawn
 from dadstorm.core.slice import Deliver, Emitted, Tell
+from dadstorm.core.steward import PATIENCE
 from dadstorm.durable.disk import Disk, journals
 from dadstorm.durable.loss import lost
 from dadstorm.emitted import EmittedLines
@@ -168,6 +169,9 @@ class ReplicaProcess:
         if self._plan.durable is not None:
             self._disk = Disk(self._plan, assignment.me)
         self._machine.tapped = self._plan.logging == "full"
+        if assignment.confined:
+            # The PCS is a daemon, and may come back; a private one would take us with it.
+            self._machine.steward.patience_ms = PATIENCE * self._plan.suspect_after_ms
         if assignment.resume is not None:
             log.info("resuming", incarnation=assignment.incarnation, living=assignment.resume.living)
             self._where = Whereabouts(assignment.resume.directory, assignment.resume.moved)

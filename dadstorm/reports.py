@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import resource
 
+import structlog
+
 from dadstorm.core.messages import Peer
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
@@ -19,6 +21,8 @@ from dadstorm.wire.endpoint import Endpoint
 
 STATS_EVERY_MS = 200.0
 FINISHED_EVERY_MS = 1000.0
+
+log = structlog.get_logger()
 
 
 class Reports:
@@ -41,6 +45,7 @@ class Reports:
         self._finished: tuple[int, ...] = ()
         """The slices that were told to be finished."""
         self._next_finished_ms = 0.0
+        self._alone = False
 
     def take(self, message: control.Master) -> bool:
         """Report to another PuppetMaster from now on, if it is a later one: whether it is. It is told everything."""
@@ -73,6 +78,10 @@ class Reports:
                 self._cuts[index] = (slice_.keeper.vault.newest, now_ms)
         if (recovered := self._stopwatch.look(machine.resumed, machine.slices.values())) is not None:
             self._endpoint.send(self.master, recovered)
+        if machine.steward.gone != self._alone:
+            self._alone = machine.steward.gone
+            how = "gone: we go on without copies, if nobody else holds them" if self._alone else "back: it gets copies"
+            log.warning(f"the PCS is {how}")
         if state == self._told and now_ms < self._next_ms:
             return
         news = state != self._told

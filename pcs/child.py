@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from dadstorm.errors import UserError
 from dadstorm.wire.address import host_of, joined, numeric
 
+STARVED_PATIENCE = 30
+"""How many times ``suspect_after`` a process that waits for a CPU may be silent."""
+
 
 @dataclass(slots=True)
 class Child:
@@ -36,6 +39,12 @@ class Child:
     """It has found itself replaced: until then others may say by whom, and it is not brought back."""
     port: socket.socket | None = None
     """Keeps the port for the next incarnation."""
+
+    def hangs(self, suspect_after_s: float) -> bool:
+        """Whether it lives and was not heard of for too long, and not merely for want of a CPU: a process that could
+        run if it were let is only late, on a machine that is too busy. Even so, there is an end to patience."""
+        waits = self.pid is not None and is_runnable(self.pid)
+        return time.monotonic() - self.heard > suspect_after_s * (STARVED_PATIENCE if waits else 1)
 
 
 def reserve(host: str) -> tuple[socket.socket, str]:

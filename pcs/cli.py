@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,19 +18,28 @@ from dadstorm.entry import guarded
 from dadstorm.errors import UserError
 from dadstorm.topology.placement import PCS_PORT
 from dadstorm.wire import control
-from dadstorm.wire.address import is_loopback, joined, numeric
+from dadstorm.wire.address import is_loopback, joined, numeric, port_of
 from dadstorm.wire.keys import CURE, Keys
 from dadstorm.wire.keys import load as load_keys
-from pcs import zygote
+from pcs import nest, zygote
+from pcs.child import reserve
 from pcs.policy import Policy, below
-from pcs.service import MASTER_PATIENCE_S, REPLICAS_MAX, Service, Settings
+from pcs.service import (
+    MASTER_PATIENCE_S,
+    REPLICAS_MAX,
+    ZYGOTE_PATIENCE_S,
+    Service,
+    Settings,
+)
 
 MESSAGE_MB = 64
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 HELP = """\
 Starts replicas on this host for PuppetMasters, sees them die and brings them back. One per host; it
 serves any number of runs. ^C or SIGTERM ends it and its replicas. A run goes on if its PuppetMaster
-is gone (puppetmaster --attach finds it again), and ends by itself when its inputs do.
+is gone (puppetmaster --attach finds it again), and ends by itself when its inputs do. If the pcs itself
+is killed (kill -9), start it again with the same --host, --port and --runs: it adopts its replicas.
 
 What others' topologies may do here is what these options say and no more: code comes from --lib,
 data is read below --data, results and durable state are written below --out, logs go to --runs.
@@ -66,6 +76,13 @@ def _parser() -> argparse.ArgumentParser:
         "--message-mb", metavar="N", type=_number, default=MESSAGE_MB, help="largest message taken (%(default)s MB)"
     )
     parser.add_argument(
+        "--orphan-patience",
+        metavar="S",
+        type=_number,
+        default=60,
+        help="if this PCS is killed its replicas go on for so many seconds, to be adopted by another (%(default)s)",
+    )
+    parser.add_argument(
         "--master-patience",
         metavar="S",
         type=_number,
@@ -86,11 +103,24 @@ def serve(options: argparse.Namespace) -> int:
     keys = None if options.keys is None else load_keys(options.keys)
     policy = _policy(options, keys)
     logs.configure(process="pcs")
-    lifeline, ours = os.pipe()
-    zygote_pid, line = zygote.start(lifeline, None, closes=ours)
+    keeper, port = None, options.port
+    if not port:
+        keeper, address = reserve(policy.host)
+        port = port_of(address)
+    folder = nest.folder_of(policy.runs, policy.host, port)
+    # Whoever ends us from here on does so when we can end the zygote; it would wait for another PCS.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    found, problem = nest.find(folder)
+    if problem:
+        print(f"warning: {problem}", file=sys.stderr, flush=True)
+    zygote_pid, line = (
+        zygote.start(None, None, nest=nest.make(folder, options.orphan_patience))
+        if found is None
+        else (found.census.pid, found.line)
+    )
     settings = Settings(
         control.PUBLIC,
-        joined(policy.host, options.port),
+        joined(policy.host, port),
         None,
         policy,
         keys,
@@ -99,12 +129,21 @@ def serve(options: argparse.Namespace) -> int:
         max(1, options.master_patience),
     )
     try:
-        service = Service(settings, zygote_pid, line, None)
+        service = Service(settings, zygote_pid, line, None, found.census if found else None)
     except zmq.ZMQError as error:
+        if found is None:
+            line.farewell(ZYGOTE_PATIENCE_S)
+            nest.remove(folder)
         raise UserError(f"cannot listen on {policy.host}:{options.port}: {error.strerror or error}") from None
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     whom = "with keys" if keys else "without keys: for everybody on this machine, and nobody else"
     print(f"pcs listens on {service.address}, {whom}", file=sys.stderr, flush=True)
-    service.run()
+    if keeper is not None:
+        keeper.close()
+    try:
+        service.run()
+    finally:
+        nest.remove(folder)
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dadstorm.plan import Operator
 from dadstorm.wire.endpoint import Endpoint
-from pcs.zygote import Fork, Kill
+from pcs.line import Fork, Kill
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,8 @@ class Home:
     endpoint: Endpoint
     fork: Callable[[Fork], None]
     kill: Callable[[Kill], None]
+    keep: Callable[[], None]
+    """Has what is known of the run remembered, for a PCS that takes the place of this one."""
     serial: Callable[[], int]
     problems: Callable[[Operator], list[str]]
     """Why this host cannot have a replica of an operator that the plan places elsewhere."""

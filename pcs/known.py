@@ -13,13 +13,34 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from dadstorm.core.messages import Peer
+from dadstorm.core.spreading import Book
 from dadstorm.plan import Plan
 from dadstorm.topology.placement import LOCAL
 from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.cuts import Cuts
 from dadstorm.wire.endpoint import directory_problem
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a PCS needs to know to go on with a run of the PCS before it; the zygote remembers it."""
+
+    request: control.Open
+    folder: str
+    reign: int
+    began: float
+    incarnation: int
+    """Of the PCS, as a holder of copies: how many have taken the place of one before."""
+    news: control.News
+    slow: tuple[tuple[int, int, int], ...]
+    cuts: Cuts
+    moved: tuple[control.Moved, ...]
+    book: Book | None
+    """Where slices live that have moved."""
+
 
 Addresses = tuple[tuple[str, ...], ...]
 
@@ -104,6 +125,13 @@ class Known:
         self.intervals = dict(news.intervals) | self.intervals
         self.draining = self.draining or news.draining
         return None
+
+    def restore(self, kept: Kept) -> None:
+        """Know what the PCS before us knew."""
+        self.learn(kept.news)
+        self.slow = {Peer(operator, replica): ms for operator, replica, ms in kept.slow}
+        for moved in kept.moved:
+            self.move(moved)
 
     def finish(self, slices: Iterable[tuple[int, int]]) -> None:
         """These slices are finished; what is no slice of the plan is passed over."""

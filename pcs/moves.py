@@ -23,6 +23,7 @@ from dadstorm.wire.address import is_address
 from pcs.child import Child, reserve
 from pcs.home import Home
 from pcs.known import Known
+from pcs.line import Kill
 from pcs.takeover import (
     BEAT_S,
     MASTER,
@@ -34,7 +35,6 @@ from pcs.takeover import (
     restarts,
     stays,
 )
-from pcs.zygote import Kill
 
 WORD_S = 1.0
 """How often, at first, a PCS tells its own replicas who has moved."""
@@ -164,6 +164,7 @@ class Moves:
         self._age = 0
         if (left := self._known.move(moved)) is not None:
             self._home.endpoint.hang_up(left)
+        self._home.keep()
 
     def _drop(self, peer: Peer) -> None:
         """A replica lives on another host now: ours ends."""

@@ -30,6 +30,8 @@ from pcs.checks import file_problem, port_problems, replicas_on
 PLAN_BYTES_MAX = 8 << 20
 """Ten thousand paths of files are one megabyte."""
 OPERATORS_MAX = 10_000
+NESTS = ".pcs-"
+"""How the private folders of PCSs below ``runs`` begin."""
 KINDS = ("filter", "uniq", "count", "dup", "split", "custom")
 _RUN = re.compile(r"[0-9a-f]{0,64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\Z")
@@ -47,16 +49,17 @@ class Policy:
     out: tuple[str, ...] = ()
     keys: bool = False
 
-    def problems(self, plan: Plan, host: str) -> list[str]:
-        """All that keeps this plan from running on this host; whatever is in it."""
+    def problems(self, plan: Plan, host: str, *, ports: bool = True) -> list[str]:
+        """All that keeps this plan from running on this host; whatever is in it. Its ``ports`` must be free, unless it
+        runs already."""
         try:
-            return self._problems(plan, host)
+            return self._problems(plan, host, ports)
         except UserError as error:
             return [str(error)]
         except (TypeError, KeyError, ValueError, AttributeError, IndexError, OSError) as error:
             return [f"the plan makes no sense: {type(error).__name__}: {error}"]
 
-    def _problems(self, plan: Plan, host: str) -> list[str]:
+    def _problems(self, plan: Plan, host: str, ports: bool) -> list[str]:
         problems = _shape(plan)
         if problems:
             return problems
@@ -69,7 +72,7 @@ class Policy:
             for replica in operator.replicas:
                 if replica.host == host and replica.address is not None:
                     problems += self._address(f"operator {operator.name}", replica.address)
-        return problems or port_problems(plan, host, keys=self.keys)
+        return problems or (port_problems(plan, host, keys=self.keys) if ports else [])
 
     def operator(self, operator: Operator) -> list[str]:
         """All that keeps an operator of a plan that runs here already, on other hosts, from running on this one."""
@@ -128,7 +131,8 @@ class Policy:
         return f"{what}: {problem}" if problem else None
 
     def _writable(self, what: str, path: str) -> str | None:
-        if below(path, self.out):
+        nests = os.path.join(os.path.realpath(self.runs), NESTS)
+        if below(path, self.out) and not os.path.realpath(path).startswith(nests):
             return None
         return f"{what}: {path!r} is not below a folder that this PCS may write; start it with --out DIR"
 

@@ -13,30 +13,30 @@ passed on to that host's PCS; if that host is lost, another one takes the replic
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import msgspec
 import structlog
 
-from dadstorm.core.holder import Holder
-from dadstorm.core.messages import PCS, Beat, Copy, Down, Peer, Seek, Settle
-from dadstorm.core.replica import give
+from dadstorm.core.messages import Beat, Copy, Down, Peer, Seek, Settle
 from dadstorm.core.spreading import Spreading
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
 from dadstorm.replica import SUPERSEDED_STATUS
 from dadstorm.wire import control
-from dadstorm.wire.codec import Content, Rubbish, decode_table
-from dadstorm.wire.cuts import barred
+from dadstorm.wire.codec import Content
+from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import Received
 from pcs.checks import replicas_on
-from pcs.child import Child, is_runnable, reserve
+from pcs.child import Child, reserve
+from pcs.copies import Copies
 from pcs.home import Home
-from pcs.known import Known
+from pcs.known import Kept, Known
+from pcs.line import Ended, Fork, Forked, Kill, Kin, NotForked
 from pcs.mastery import Mastery
 from pcs.moves import Hands, Moves
 from pcs.status import describe
 from pcs.takeover import patience_s
-from pcs.zygote import Ended, Fork, Forked, Kill, NotForked
 
 SHORT_LIFE_S = 10.0
 SHORT_LIVES_MAX = 8
@@ -46,18 +46,16 @@ FAILED_STATUS = 1
 NEWS_S = 1.0
 """How long the word of another PCS that a replica is dead holds: it is said again ten times in that time."""
 
-STARVED_PATIENCE = 30
-"""How many times ``suspect_after`` a process that waits for a CPU may be silent."""
-
 log = structlog.get_logger()
 
 
 class Run:
-    def __init__(self, request: control.Open, plan: Plan, home: Home, owner: bytes) -> None:
-        self.mastery = Mastery(home.endpoint, request, owner)
+    def __init__(self, request: control.Open, plan: Plan, home: Home, owner: bytes, kept: Kept | None = None) -> None:
+        """``kept``: what a PCS that was killed knew of it."""
+        self.mastery = Mastery(home.endpoint, request, owner, 0 if kept is None else kept.reign)
         self.name = plan.name
         self.folder = home.folder
-        self.began = time.monotonic()
+        self.began = time.monotonic() if kept is None else kept.began
         self.closing = False
         self.reason = ""
         """Why it ends, if it was not the PuppetMaster who wanted that."""
@@ -69,13 +67,18 @@ class Run:
         """Processes that have not been reported as ended."""
         self._elsewhere: dict[Peer, float] = {}
         """Replicas of other hosts that were said to be dead, and when."""
-        self._holder = Holder(PCS, 0)
+        self._copies = Copies(plan, home.endpoint, self._send, 0 if kept is None else kept.incarnation + 1)
         self._spreading = Spreading(plan) if plan.recovery == "spread" else None
         self._known = Known(plan)
         self._barred: frozenset[str] = frozenset()
         """Where nothing of this run may be sent to: the network is to look cut."""
         hands = Hands(self._send, self.tell_owner, self._bring_up)
         self._moves = Moves(self._known, request, home, self._children, hands)
+        if kept is not None:
+            self._known.restore(kept)
+            self._partition(kept.cuts)
+            if self._spreading is not None and kept.book is not None:
+                self._spreading.restore(kept.book)
 
     @property
     def request(self) -> control.Open:
@@ -99,7 +102,7 @@ class Run:
             if child is not None and message.incarnation == child.incarnation:
                 child.heard = time.monotonic()
         elif isinstance(message, Copy | Settle | Seek):
-            self._hold(message, received)
+            self._copies.hold(message, received.body, self._children.get(Peer(message.operator, message.replica)))
         elif isinstance(message, control.Adopted):
             self._on_adopted(message)
         elif isinstance(message, Down):
@@ -116,8 +119,7 @@ class Run:
         elif isinstance(message, control.Slow):
             self._known.slow[Peer(message.operator, message.replica)] = max(0, message.ms)
         elif isinstance(message, control.Partition):
-            self._known.cuts = message.cuts
-            self._barred = barred(message.cuts, [self._home.address, self._home.public_address])
+            self._partition(message.cuts)
         elif isinstance(message, control.Crash):
             self._crash(Peer(message.operator, message.replica))
         elif isinstance(message, control.Drain):
@@ -143,6 +145,10 @@ class Run:
             self._known.finish((peer.operator, index) for index in message.slices)
         else:
             self._known.failure = message
+
+    def _partition(self, cuts: Cuts) -> None:
+        self._known.cuts = cuts
+        self._barred = barred(cuts, [self._home.address, self._home.public_address])
 
     def tell_owner(self, message: control.Message) -> None:
         self.mastery.tell(message)
@@ -222,26 +228,6 @@ class Run:
             child.asked_for = True
             self._home.kill(Kill(child.serial))
 
-    def _hold(self, message: Copy | Settle | Seek, received: Received) -> None:
-        """Snapshots of an operator without peers."""
-        child = self._children.get(Peer(message.operator, message.replica))
-        if child is None:
-            self._home.endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
-            return
-        if isinstance(message, Seek):
-            for index in message.slices:
-                found = give(self._holder, PCS, message, index)
-                self._send(child.bind, found.message, found.table)
-        elif isinstance(message, Copy):
-            try:
-                table = None if received.body is None else decode_table(received.body)
-            except Rubbish as reason:
-                self._home.endpoint.drop(str(reason))
-                return
-            self._send(child.bind, self._holder.copy(message, table))
-        else:
-            self._send(child.bind, self._holder.settle(message))
-
     # -- deaths and recoveries -----------------------------------------------------------------------------------
 
     def on_zygote(self, report: Forked | NotForked | Ended) -> None:
@@ -285,13 +271,16 @@ class Run:
             self._spread_the_news(peer, child)
 
     def tick(self) -> None:
-        """Say again who is dead, as long as nobody does something about it."""
+        """Say again who is dead, as long as nobody does something about it; and that we are there to hold copies."""
+        self._copies.beat(self._children)
         for peer, child in self._children.items():
             if not child.alive and not child.over and time.monotonic() > child.idle_until:
                 self._spread_the_news(peer, child)
         if not self.closing:
             self._moves.tick()
-        for adopt in self._spreading.unheard() if self._spreading else ():
+        for number, adopt in enumerate(self._spreading.unheard() if self._spreading else ()):
+            if not number:
+                self._home.keep()
             self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
 
     def _on_down_elsewhere(self, message: Down) -> None:
@@ -348,22 +337,11 @@ class Run:
             if self._wanted(peer):
                 child.incarnation = max(child.incarnation, request.incarnation - 1)
                 self._respawn(peer, child)
-        elif request.incarnation > child.incarnation and self._hangs(child):
+        elif request.incarnation > child.incarnation and child.hangs(self._plan.suspect_after_ms / 1000):
             log.warning("replica hangs: killed", replica=child.name, pid=child.pid)
             if child.pid is not None:
                 child.lost = child.heard
                 self._home.kill(Kill(child.serial))
-
-    def _hangs(self, child: Child) -> bool:
-        """Whether a living child was not heard of for too long, and not merely for want of a CPU: a process that
-        could run if it were let is only late, on a machine that is too busy. Even so, there is an end to patience."""
-        silent_s = time.monotonic() - child.heard
-        waits = child.pid is not None and is_runnable(child.pid)
-        return silent_s > self._suspect_after_s * (STARVED_PATIENCE if waits else 1)
-
-    @property
-    def _suspect_after_s(self) -> float:
-        return self._plan.suspect_after_ms / 1000
 
     def _respawn(self, peer: Peer, child: Child) -> None:
         """Start a new incarnation, or have the others adopt its slices."""
@@ -372,6 +350,10 @@ class Run:
             self._spreading.spread(peer, child.incarnation, adopters)
             log.info("spread", replica=child.name, over=adopters)
             self.tell_owner(control.Spread(*peer, tuple(adopters)))
+            return
+        if peer.operator in self._known.started and (loss := self._copies.loss(peer)) is not None:
+            child.over, self._known.failure = True, loss
+            self._send(self.request.master, loss)
             return
         child.incarnation = self._moves.next_incarnation(child.incarnation)
         self._bring_up(peer, child)
@@ -387,7 +369,10 @@ class Run:
         }
         living = elsewhere | here
         log.info("respawn", replica=child.name, incarnation=child.incarnation, living=living)
-        slices = self._spreading.respawn(peer) if self._spreading else None
+        slices = None
+        if self._spreading is not None:
+            slices = self._spreading.respawn(peer)
+            self._home.keep()
         self._fork(peer, child, self._known.resume(peer, living, slices, child.lost or time.monotonic()))
         child.lost = 0.0
 
@@ -413,12 +398,44 @@ class Run:
         if peer in self._children:
             self._tell_others(message)
 
+    # -- after another PCS ---------------------------------------------------------------------------------------
+
+    def kept(self) -> bytes:
+        """What a PCS that takes our place has to know."""
+        known, book = self._known, None if self._spreading is None else self._spreading.book()
+        slow = tuple((*peer, ms) for peer, ms in known.slow.items())
+        news, moved = known.news(self._home.address), tuple(known.moved.values())
+        reign, copies = self.mastery.reign, self._copies.incarnation
+        return msgspec.msgpack.encode(
+            Kept(self.request, self.folder, reign, self.began, copies, news, slow, known.cuts, moved, book)
+        )
+
+    def adopt(self, kin: Iterable[Kin]) -> None:
+        """Take in the replicas that the PCS before us has left, dead or alive; the living know nothing of it."""
+        ended = []
+        for one in kin:
+            peer, operator = Peer(one.operator, one.replica), self._plan.operators[one.operator]
+            name, ring = f"{operator.name} replica {one.replica}", len(operator.replicas)
+            child = Child(name, one.bind, ring, one.incarnation, one.serial, one.pid)
+            if one.status is None:
+                self._serials[one.serial] = (peer, child)
+            if self._moves.host_of(peer) != self.request.host:
+                # Another host has taken it over, and our zygote had not been told yet to end it.
+                self._home.kill(Kill(one.serial))
+                continue
+            self._children[peer] = child
+            if one.status is not None:
+                ended.append((peer, child, Ended(one.serial, one.pid, one.status)))
+        for death in ended:
+            self._on_death(*death)
+
     # -- without a PuppetMaster ----------------------------------------------------------------------------------
 
     @property
     def over(self) -> str | None:
         """Why the run ends if there is no PuppetMaster; None: it goes on."""
-        return self._known.over()
+        stopped = all(child.over for child in self._children.values()) and bool(self._children)
+        return self._known.over() or ("its replicas here were stopped" if stopped else None)
 
     def gossip(self) -> None:
         """Tell the other PCSs what we know; and our replicas, who may not have heard all that the PuppetMaster said."""

@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from dadstorm import __version__, logs
+from dadstorm.core.messages import Beat, Copy, Down, Seek, Settle
 from dadstorm.errors import UserError
 from dadstorm.plan import Operator, Plan
 from dadstorm.wire import control
@@ -35,10 +36,11 @@ from pcs import zygote
 from pcs.checks import file_problem, replicas_on
 from pcs.folders import make_folder
 from pcs.home import Home
+from pcs.known import Kept
+from pcs.line import Bye, Census, Keep, Kill, Kin, Line, Report
 from pcs.policy import Policy, decoded
 from pcs.run import Run
 from pcs.tails import Tails
-from pcs.zygote import Ended, Forked, NotForked
 
 REPLICAS_MAX = 1024
 """More processes than this on one host are a mistake, or an attack."""
@@ -54,6 +56,9 @@ ENDED_MAX = 1000
 TICK_S = 0.1
 BACKLOG = 1000
 """Messages of one sender that may wait; then its connection is not read until there is room."""
+
+PASSING = control.Pulse | control.Present | control.Finished | control.Failed | Beat | Copy | Settle | Seek | Down
+"""Messages that change nothing which a PCS would need to know that takes our place."""
 
 log = structlog.get_logger()
 
@@ -75,7 +80,10 @@ class Settings:
 
 
 class Service:
-    def __init__(self, settings: Settings, zygote_pid: int, line: zygote.Line, lifeline: int | None) -> None:
+    def __init__(
+        self, settings: Settings, zygote_pid: int, line: Line, lifeline: int | None, census: Census | None = None
+    ) -> None:
+        """``census``: what a PCS that was killed has left with this zygote."""
         self._settings = settings
         self._endpoint = Endpoint(
             settings.token,
@@ -91,19 +99,23 @@ class Service:
         self._lifeline = lifeline
         self._runs: dict[bytes, Run] = {}
         self._tails: dict[bytes, Tails] = {}
-        self._serial = itertools.count()
+        self._serial = itertools.count(0 if census is None else census.serial + 1)
+        self._kept: dict[bytes, bytes] = {}
+        """What the zygote remembers of each run for who takes our place."""
         self._stopping = False
         self._next_tick = 0.0
         self._next_gossip = 0.0
         self._ended: dict[bytes, str] = {}
         """Runs that are over, and why."""
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        for number in (signal.SIGINT, signal.SIGHUP):
+            private = settings.policy is None
+            signal.signal(number, signal.SIG_IGN if private else lambda *_: self.stop())
+        if census is not None:
+            self._adopt(census)
 
     def run(self) -> None:
         """Serve until told to stop."""
-        signal.signal(signal.SIGTERM, lambda *_: self.stop())
-        for number in (signal.SIGINT, signal.SIGHUP):
-            private = self._settings.policy is None
-            signal.signal(number, signal.SIG_IGN if private else lambda *_: self.stop())
         line = self._line.sock.fileno()
         self._endpoint.also_wake_for([line] if self._lifeline is None else [line, self._lifeline])
         try:
@@ -130,30 +142,25 @@ class Service:
                 run.tell_owner(control.Closed(run.request.host, "the PCS was ended"))
                 if self._is_alone(run):
                     run.call_off(f"the PCS {run.request.host} was ended")
-            self._line.sock.close()
             self._end_replicas()
+            self._line.sock.close()
             self._endpoint.close(linger_ms=200)
 
     def stop(self) -> None:
         self._stopping = True
 
     def _end_replicas(self) -> None:
-        """The zygote kills its children when our line to it closes, and we go only when they are gone. If it was
-        killed itself, or hangs, they are killed from here."""
-        deadline = time.monotonic() + ZYGOTE_PATIENCE_S
-        pid = status = 0
-        while not pid and time.monotonic() < deadline:
-            pid, status = os.waitpid(self._zygote_pid, os.WNOHANG)
-            if not pid:
-                time.sleep(0.002)
-        if pid and status == 0:
-            return
-        if not pid:
+        """We go only when the zygote has ended its children and itself. If it was killed, or hangs, they are killed
+        from here."""
+        gone = self._line.farewell(ZYGOTE_PATIENCE_S)
+        orphans = [process for run in self._runs.values() for process in run.processes]
+        if gone is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._zygote_pid, signal.SIGKILL)
-        for process in [process for run in self._runs.values() for process in run.processes]:
+        for process in () if gone else orphans:
             zygote.kill_group(process)
-        if not pid:
+        with contextlib.suppress(ChildProcessError):
+            # One that was adopted is not our child.
             os.waitpid(self._zygote_pid, 0)
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -179,6 +186,8 @@ class Service:
             if run.mastery.reign != reign and self._settings.policy is not None:
                 # A new PuppetMaster has none of the logs.
                 self._tails[received.token] = Tails(run.folder)
+            if run.mastery.reign != reign or not isinstance(message, PASSING):
+                self._keep(run)
 
     def _on_shutdown(self, run: Run, message: control.Shutdown, reply_to: bytes) -> None:
         """The PuppetMaster's word counts; another PCS's, who gives a reason, only if there is none."""
@@ -218,7 +227,8 @@ class Service:
             run.tell_owner(control.Spared(run.request.host, f"it serves {len(self._runs) - 1} other runs"))
         else:
             log.warning("killed, as an experiment", run=run.name)
-            run.close()
+            # Otherwise it would wait for another PCS.
+            self._line.farewell(ZYGOTE_PATIENCE_S)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _open(self, request: control.Open, reply_to: bytes) -> None:
@@ -292,10 +302,23 @@ class Service:
             plan = policy.confined(plan)
             folder = sockets = make_folder(policy.runs, plan.name)
             log.info("run opened", run=plan.name, folder=folder, master=request.master)
+        self._begin_run(request, plan, folder, sockets, reply_to)
+
+    def _begin_run(
+        self,
+        request: control.Open,
+        plan: Plan,
+        folder: str,
+        sockets: str,
+        reply_to: bytes = b"",
+        kept: Kept | None = None,
+    ) -> Run:
+        settings, policy = self._settings, self._settings.policy
         home = Home(
             endpoint=self._endpoint,
             fork=self._line.send,
             kill=self._line.send,
+            keep=lambda: self._keep(self._runs[request.run]),
             serial=self._serial.__next__,
             problems=self._problems_with,
             address=self.address,
@@ -306,17 +329,56 @@ class Service:
             confined=policy is not None,
             message_bytes_max=settings.message_bytes_max,
         )
-        self._runs[request.run] = Run(request, plan, home, reply_to)
+        run = self._runs[request.run] = Run(request, plan, home, reply_to, kept)
         self._endpoint.accept(request.run)
         if policy is not None:
             self._tails[request.run] = Tails(folder)
+        self._keep(run)
+        return run
+
+    def _keep(self, run: Run) -> None:
+        """Have the zygote remember how a run stands."""
+        token = run.request.run
+        state = run.kept() if self._settings.policy is not None and token in self._runs else b""
+        if state != self._kept.get(token, b""):
+            self._kept[token] = state
+            self._line.send(Keep(token, state))
+
+    # -- what another PCS has left -------------------------------------------------------------------------------
+
+    def _adopt(self, census: Census) -> None:
+        """Go on with the runs of a PCS that was killed; end what we do not understand or would not allow."""
+        for token, state in census.kept:
+            kin = [one for one in census.kin if one.token == token]
+            try:
+                self._adopt_run(state, kin)
+            except (UserError, msgspec.DecodeError, UnicodeDecodeError, IndexError, ValueError) as error:
+                log.warning("a run cannot be adopted: its replicas end", reason=str(error))
+                self._runs.pop(token, None)
+                self._kept.pop(token, None)
+                self._line.send(Keep(token, b""))
+        for one in census.kin:
+            if one.token not in self._runs and one.status is None:
+                self._line.send(Kill(one.serial))
+
+    def _adopt_run(self, state: bytes, kin: list[Kin]) -> None:
+        kept = msgspec.msgpack.decode(state, type=Kept)
+        policy = self._settings.policy
+        assert policy is not None, "a private PCS leaves nothing"
+        plan = decoded(kept.request.plan)
+        problems = policy.problems(plan, kept.request.host, ports=False)
+        if problems:
+            raise UserError(*problems)
+        run = self._begin_run(kept.request, policy.confined(plan), kept.folder, kept.folder, kept=kept)
+        run.adopt(kin)
+        log.info("run adopted", run=run.name, replicas=len(kin), folder=run.folder)
 
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _on_zygote(self) -> None:
         for payload in self._line.receive():
-            report = msgspec.msgpack.decode(payload, type=Forked | NotForked | Ended)
-            for run in self._runs.values():
+            report = msgspec.msgpack.decode(payload, type=Report)
+            for run in () if isinstance(report, Bye) else self._runs.values():
                 if run.has(report.serial):
                     run.on_zygote(report)
                     break
@@ -379,4 +441,6 @@ class Service:
             del self._ended[oldest]
         del self._runs[token]
         del self._tails[token]
+        self._keep(run)
+        del self._kept[token]
         log.info("run closed", run=run.name, folder=run.folder)

@@ -1,16 +1,14 @@
 """The warm process from which replicas are forked.
 
 Importing what a replica needs takes a few hundred milliseconds; forking a process that has done so takes a few. The
-zygote is that process: it has everything imported and nothing open (no sockets, no threads, no ZeroMQ context), so
-that a fork of it is safe. It does four things: fork a replica when the PCS asks, kill one when the PCS asks (who is
-not its parent might hit another process that has got the number since), tell the PCS when one ends (it is their parent,
-so it knows at once), and, when the PCS is gone or says so, end them all and remove the folder of socket files (the PCS
-does that too; it may have been killed). If the zygote itself is killed, the kernel kills its replicas.
+zygote is that process: it has everything imported and nothing open (no threads, no ZeroMQ context), so that a fork of
+it is safe. It does four things: fork a replica when the PCS asks, kill one when the PCS asks (who is not its parent
+might hit another process that has got the number since), tell the PCS when one ends (it is their parent, so it knows at
+once), and, when the PCS says so, end them all. If the zygote itself is killed, the kernel kills its replicas.
 
-Each replica is the head of a process group: what a user's function starts ends with it.
-
-Requests and reports are msgpack behind a length, over one socket pair. A replica process is known by the serial number
-of its fork.
+What it does when the PCS is gone without a word depends. The zygote of a private PCS ends its replicas and removes the
+folder of socket files (the PCS does that too; it may have been killed). That of a daemon lets them go on, and waits in
+its ``nest`` for a PCS that is started in the place of the one that was killed; but not for ever.
 """
 
 from __future__ import annotations
@@ -23,20 +21,31 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import sys
-from collections.abc import Iterator
+import time
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from dadstorm import replica
+from dadstorm import __version__, replica
 from dadstorm.assignment import Assignment
 from dadstorm.core.messages import Peer
-from dadstorm.wire import control
+from pcs.line import (
+    Bye,
+    Census,
+    Ended,
+    Fork,
+    Forked,
+    Keep,
+    Kill,
+    Kin,
+    Line,
+    NotForked,
+    Report,
+    Request,
+)
 
-_LENGTH = struct.Struct("<I")
-REQUEST_BYTES_MAX = 64 << 20
 WARM = (
     "dadstorm.sinks.lines",
     "dadstorm.sources.files",
@@ -52,104 +61,44 @@ _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-class Fork(msgspec.Struct, tag="fork", frozen=True):
-    """PCS → zygote: fork a replica."""
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Where a zygote waits for its PCS."""
 
-    serial: int
-    token: bytes
-    plan: bytes
-    operator: int
-    replica: int
-    master: str
-    bind: str
-    folder: str
-    sockets: str
-    shake: control.Shake
-    pcs: str
-    incarnation: int
-    resume: control.Resume | None
-    keys: str | None
-    """The folder of the cluster's keys: the PCS's own, never one that a message named."""
-    confined: bool
-    """CUSTOM functions may come from the plan's folders only."""
-    message_bytes_max: int
-    """What the PCS takes."""
+    listener: socket.socket
+    path: str
+    """Of the socket's file."""
+    patience_s: float
 
 
-class Kill(msgspec.Struct, tag="kill", frozen=True):
-    """PCS → zygote: end this process at once."""
+def start(
+    lifeline: int | None, sockets: str | None, closes: int | None = None, nest: Nest | None = None
+) -> tuple[int, Line]:
+    """Fork the zygote off this process, which must not have threads or ZeroMQ sockets yet: its pid and the line to it.
 
-    serial: int
-
-
-class Forked(msgspec.Struct, tag="forked", frozen=True):
-    serial: int
-    pid: int
-
-
-class NotForked(msgspec.Struct, tag="not-forked", frozen=True):
-    """Zygote → PCS: the system would not have another process."""
-
-    serial: int
-    reason: str
-
-
-class Ended(msgspec.Struct, tag="ended", frozen=True):
-    """Zygote → PCS: a replica has ended; a negative status is the signal that ended it."""
-
-    serial: int
-    pid: int
-    status: int
-
-
-Report = Forked | NotForked | Ended
-
-
-class Line:
-    """Messages over one end of a socket pair."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self._pending = bytearray()
-
-    def send(self, message: Fork | Kill | Report) -> None:
-        payload = msgspec.msgpack.encode(message)
-        self.sock.sendall(_LENGTH.pack(len(payload)) + payload)
-
-    def receive(self) -> Iterator[bytes]:
-        """The whole messages that have arrived; EOFError when the other end is closed."""
-        chunk = self.sock.recv(1 << 20)
-        if not chunk:
-            raise EOFError
-        self._pending += chunk
-        while len(self._pending) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._pending)
-            if len(self._pending) < _LENGTH.size + length:
-                return
-            payload = bytes(self._pending[_LENGTH.size : _LENGTH.size + length])
-            del self._pending[: _LENGTH.size + length]
-            yield payload
-
-
-def start(lifeline: int | None, sockets: str | None, closes: int | None = None) -> tuple[int, Line]:
-    """Fork the zygote off this process, which must not have threads or sockets yet: its pid and the line to it.
-
-    ``closes`` is a file descriptor that the zygote must not hold: the other end of the lifeline, if we hold that."""
+    ``closes`` is a file descriptor that the zygote must not hold: the other end of the lifeline, if we hold that. With
+    a ``nest`` it is a daemon's: it outlives the PCS, out of reach of its terminal."""
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         theirs.close()
+        if nest is not None:
+            nest.listener.close()
         return pid, Line(ours)
     status = 1
     try:
         ours.close()
         if closes is not None:
             os.close(closes)
+        if nest is not None:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            _redirect(os.devnull)
         for module in WARM:
             importlib.import_module(module)
-        Zygote(Line(theirs), lifeline).run()
+        Zygote(Line(theirs), lifeline, nest).run()
         if sockets is not None:
             shutil.rmtree(sockets, ignore_errors=True)
         status = 0
@@ -158,60 +107,137 @@ def start(lifeline: int | None, sockets: str | None, closes: int | None = None) 
 
 
 class Zygote:
-    def __init__(self, line: Line, lifeline: int | None) -> None:
-        self._line = line
+    def __init__(self, line: Line, lifeline: int | None, nest: Nest | None) -> None:
+        self._line: Line | None = line
+        self._nest = nest
+        self._watched = lifeline
+        """Ends us when it closes."""
+        self._own_lifeline: int | None = None
+        """That of the replicas, if it is not also ours: this end is held by us alone."""
+        if lifeline is None:
+            lifeline, self._own_lifeline = os.pipe()
         self._lifeline = lifeline
         self._children: dict[int, int] = {}
         """The serial number of each process."""
+        self._kin: dict[tuple[bytes, int, int], Kin] = {}
+        self._kept: dict[bytes, bytes] = {}
+        self._serial = -1
+        self._deadline = 0.0
+        """Until when to wait for a PCS, if there is none."""
+        self._over = False
 
     def run(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        watched = [self._line.sock.fileno(), wake_read]
-        if self._lifeline is not None:
-            watched.append(self._lifeline)
+        if self._nest is not None:
+            self._nest.listener.listen(1)
         try:
-            while True:
-                ready, _, _ = select.select(watched, [], [])
-                if self._lifeline in ready:
+            while not self._over:
+                line, listener = self._line, self._nest.listener if self._nest else None
+                watched = [wake_read, *(fd.fileno() for fd in (line and line.sock, listener) if fd)]
+                if self._watched is not None:
+                    watched.append(self._watched)
+                patience_s = None if line else max(0.0, self._deadline - time.monotonic())
+                ready, _, _ = select.select(watched, [], [], patience_s)
+                if self._watched in ready or not ready:
                     return
                 if wake_read in ready:
                     with contextlib.suppress(BlockingIOError):
                         os.read(wake_read, 4096)
                     self._reap()
-                if self._line.sock.fileno() in ready:
-                    for payload in self._line.receive():
-                        self._on_request(msgspec.msgpack.decode(payload, type=Fork | Kill))
-        except (EOFError, BrokenPipeError, ConnectionError):
-            pass
+                if line is not None and line.sock.fileno() in ready:
+                    self._listen(line)
+                if listener is not None and listener.fileno() in ready:
+                    self._admit(listener)
         finally:
+            if self._nest is not None:
+                # From here on nobody finds us; a new PCS begins with a zygote of its own.
+                with contextlib.suppress(OSError):
+                    os.unlink(self._nest.path)
+                self._nest.listener.close()
             self._end_all()
+            self._tell(Bye())
 
-    def _on_request(self, request: Fork | Kill) -> None:
+    # -- the PCS -------------------------------------------------------------------------------------------------
+
+    def _listen(self, line: Line) -> None:
+        """Do what the PCS asks."""
+        try:
+            for payload in line.receive():
+                self._on_request(msgspec.msgpack.decode(payload, type=Request))
+        except (EOFError, OSError):
+            self._on_broken_line()
+
+    def _tell(self, report: Report) -> None:
+        if self._line is not None:
+            try:
+                self._line.send(report)
+            except OSError:
+                self._on_broken_line()
+
+    def _on_broken_line(self) -> None:
+        """The PCS is gone without a word: end, or wait for another."""
+        if self._line is not None:
+            self._line.sock.close()
+            self._line = None
+        if self._nest is None:
+            self._over = True
+        else:
+            self._deadline = time.monotonic() + self._nest.patience_s
+
+    def _admit(self, listener: socket.socket) -> None:
+        """A PCS wants to take the place of ours: it may if that is gone."""
+        knocking, _ = listener.accept()
+        if self._line is not None:
+            knocking.close()
+            return
+        self._line = Line(knocking)
+        census = Census(__version__, os.getpid(), self._serial, tuple(self._kept.items()), tuple(self._kin.values()))
+        try:
+            self._line.send(census)
+        except OSError:
+            self._on_broken_line()
+
+    # -- replicas ------------------------------------------------------------------------------------------------
+
+    def _on_request(self, request: Request) -> None:
         if isinstance(request, Fork):
             self._fork(request)
-            return
-        for pid, serial in self._children.items():
-            if serial == request.serial:
-                kill_group(pid)
+        elif isinstance(request, Kill):
+            for pid, serial in self._children.items():
+                if serial == request.serial:
+                    kill_group(pid)
+        elif isinstance(request, Keep):
+            self._keep(request)
+        else:
+            self._over = True
+
+    def _keep(self, request: Keep) -> None:
+        self._kept[request.token] = request.state
+        if not request.state:
+            del self._kept[request.token]
+            self._kin = {whose: kin for whose, kin in self._kin.items() if kin.token != request.token}
 
     def _fork(self, request: Fork) -> None:
         parent = os.getpid()
+        self._serial = max(self._serial, request.serial)
         try:
             pid = os.fork()
         except OSError as error:
-            self._line.send(NotForked(request.serial, f"no process for it: {error.strerror}"))
+            self._tell(NotForked(request.serial, f"no process for it: {error.strerror}"))
             return
         if pid == 0:
             self._become_replica(request, parent)
         _head_a_group(pid)
         self._children[pid] = request.serial
-        self._line.send(Forked(request.serial, pid))
+        whose = request.token, request.operator, request.replica
+        self._kin[whose] = Kin(request.serial, pid, *whose, request.incarnation, request.bind)
+        self._tell(Forked(request.serial, pid))
 
     def _become_replica(self, request: Fork, parent: int) -> None:
         """In the child: put everything of the zygote's aside and live as a replica; never returns."""
@@ -223,7 +249,11 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
-            self._line.sock.close()
+            for what in (self._line.sock if self._line else None, self._nest.listener if self._nest else None):
+                if what is not None:
+                    what.close()
+            if self._own_lifeline is not None:
+                os.close(self._own_lifeline)
             _redirect(os.path.join(request.folder, "printed.txt"))
             assignment = Assignment(
                 token=request.token,
@@ -250,11 +280,15 @@ class Zygote:
 
     def _reap(self) -> None:
         while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
             kill_group(pid)
-            self._line.send(Ended(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status)))
+            serial, status = self._children.pop(pid), os.waitstatus_to_exitcode(wait_status)
+            for whose, kin in self._kin.items():
+                if kin.serial == serial:
+                    self._kin[whose] = msgspec.structs.replace(kin, status=status)
+            self._tell(Ended(serial, pid, status))
 
     def _end_all(self) -> None:
         for pid in self._children:

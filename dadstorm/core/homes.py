@@ -40,3 +40,12 @@ class Homes:
                 self._at[operator][index] = (replica, incarnation)
                 news = True
         return news
+
+    def moves(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Operator, slice, replica and incarnation of every slice that was resumed."""
+        return tuple(
+            (operator, index, replica, incarnation)
+            for operator, homes in enumerate(self._at)
+            for index, (replica, incarnation) in enumerate(homes)
+            if incarnation
+        )

@@ -73,6 +73,8 @@ class Keeper:
         self._consumers_safe = START
         self._settling = vault.settled
         self._holders: dict[Peer, _Holder] = {}
+        self.alone = False
+        """Nobody is there to hold copies, and we do not wait for anybody: our own are all there is."""
         self.superseded = False
         """A holder has met a higher incarnation of this slice: somebody else has taken over."""
 
@@ -141,6 +143,9 @@ class Keeper:
     def _progress(self) -> Iterator[KeeperAction]:
         """Move ``safe`` as far as the two steps allow."""
         if not self._holders:
+            if self.alone:
+                self._settling = self.safe = max(self.safe, self.vault.newest_up_to(self._consumers_safe))
+                self.vault.settle(self.safe)
             return
         has = min(START if holder.has is None else holder.has for holder in self._holders.values())
         cut = self.vault.newest_up_to(min(has, self._consumers_safe))

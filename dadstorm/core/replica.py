@@ -54,6 +54,7 @@ from dadstorm.core.ring import Respawn, Ring
 from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
 from dadstorm.core.slice import Deliver, Emitted, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
+from dadstorm.core.steward import Steward
 from dadstorm.core.vault import Mark
 from dadstorm.core.wiring import Wiring
 from dadstorm.plan import Operator, Plan
@@ -108,6 +109,7 @@ class ReplicaMachine:
         self.ring = Ring(me.replica, len(self.operator.replicas), plan.suspect_after_ms)
         self.homes = Homes(plan)
         self.holder = Holder(me.replica, incarnation)
+        self.steward = Steward()
         self.sources: dict[int, SourceSlice] = {}
         self.works: dict[int, WorkSlice] = {}
         self.sinks: dict[int, SinkSlice] = {}
@@ -212,13 +214,16 @@ class ReplicaMachine:
     def _choose_holders(self) -> Iterator[Action]:
         for slice_ in self.slices.values():
             if slice_.keeper:
-                yield from slice_.keeper.hold_at(self._holders(slice_.index))
+                holders = self._holders(slice_.index)
+                away = holders.pop(Peer(self.me.operator, PCS), None) if self.steward.gone else None
+                slice_.keeper.alone = away is not None and not holders
+                yield from slice_.keeper.hold_at(holders)
 
     def _holders(self, index: int) -> dict[Peer, int]:
         """Who keeps copies of a slice: peers, or the PCS where there are none and nobody brings them back."""
         holders = self.ring.holders(index, self.plan.backups or len(self.operator.replicas) - 1)
         if len(self.operator.replicas) == 1 or (not holders and self.plan.recovery == "spread"):
-            holders = {PCS: 0}
+            holders = {PCS: self.steward.incarnation}
         if self.plan.durable:
             holders[DISK] = 0
         return {Peer(self.me.operator, replica): incarnation for replica, incarnation in holders.items()}
@@ -285,6 +290,10 @@ class ReplicaMachine:
         yield from self._resume_what_is_found()
 
     def _ring_news(self, message: Here | Beat | Down, now_ms: float) -> Iterator[Action]:
+        if isinstance(message, Beat) and (message.operator, message.replica) == (self.me.operator, PCS):
+            if self.steward.heard(message.incarnation, now_ms):
+                yield from self._choose_holders()
+            return
         self._checks.ring(message.operator, message.replica, type(message).__name__)
         if isinstance(message, Down):
             news = self.ring.down(message.replica, message.incarnation)
@@ -315,6 +324,8 @@ class ReplicaMachine:
         """Time passes: say again what may have been lost, look after the ring, adapt the strides."""
         if self.ring.suspect(now_ms):
             yield from self._ring_changed()
+        if self.steward.tick(now_ms):
+            yield from self._choose_holders()
         yield from self.ring.respawns(now_ms, self._vouches)
         self._ticks += 1
         if spaced(self._ticks):

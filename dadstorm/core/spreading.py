@@ -14,6 +14,9 @@ from dadstorm.core.homes import Homes
 from dadstorm.core.messages import Adopt, Peer
 from dadstorm.plan import Plan
 
+Book = tuple[tuple[tuple[int, int, int, int], ...], tuple[Adopt, ...]]
+"""Operator, slice, replica and incarnation of what has moved; and what is still to be heard."""
+
 
 class Spreading:
     def __init__(self, plan: Plan) -> None:
@@ -58,3 +61,12 @@ class Spreading:
         adopt = self._unheard.get(by)
         if adopt is not None and set(adopt.slices) <= set(slices):
             del self._unheard[by]
+
+    def book(self) -> Book:
+        """All that a PCS has to know that takes the place of this one."""
+        return self._homes.moves(), tuple(self._unheard.values())
+
+    def restore(self, book: Book) -> None:
+        for operator, index, replica, incarnation in book[0]:
+            self._homes.moved(operator, replica, [(index, incarnation)])
+        self._unheard = {Peer(adopt.operator, adopt.replica): adopt for adopt in book[1]}
