@@ -6,7 +6,8 @@ paced, so that a run takes some seconds and there is something to disturb. What 
 - a replica is killed (SIGKILL), or hung (SIGSTOP) for longer than its peers' patience: it is then replaced, whether it
   wakes up again or not;
 - the network is cut between two operators, replicas or hosts for a while (``Partition``, ``Heal``);
-- in every second round all of it runs at two PCS daemons, and the PuppetMaster is killed and another one attached.
+- in every second round all of it runs at two PCS daemons, and then a daemon is killed and started again, or the
+  PuppetMaster is killed and another one attached.
 
 Faults keep to what the topology can bear: one at a time, and a pause in which copies are renewed. Run as a program
 (``scripts/chaos``) this does any number of rounds.
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from every_death import main as every_death
-from kit import Running, files_in, run, running, until
+from kit import Running, files_in, free_port, run, running, until
 from pcs_kit import Site, pcs
 
 TOPOLOGY = """
@@ -97,6 +98,30 @@ def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *,
     return Round(seed, done, outcome.code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
 
 
+class Daemon:
+    """A PCS that can be killed and started again at its place."""
+
+    def __init__(self, folder: Path, name: str, address: str, stack: ExitStack) -> None:
+        self.name = name
+        self._port = free_port()
+        self._site = Site(address)
+        self._folder = folder
+        self._stack = stack
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"{self._site.address}:{self._port}"
+
+    def start(self) -> None:
+        place, out = self._folder / self.name, self._folder / "out"
+        self._running, _ = self._stack.enter_context(pcs(place, "--out", out, site=self._site, port=self._port))
+
+    def kill(self) -> None:
+        self._running.process.kill()
+        self._running.process.wait()
+
+
 class Victim:
     """A running topology, and what can be done to it."""
 
@@ -104,17 +129,16 @@ class Victim:
         self._folder = folder
         self._chance = chance
         self._stack = stack
-        sites = (Site("127.0.0.2"), Site("127.0.0.3")) if hosts else ()
-        daemons = [pcs(folder / site.address, "--out", folder / "out", site=site) for site in sites]
-        self._hosts = [stack.enter_context(daemon)[1] for daemon in daemons]
-        where = [argument for host in self._hosts for argument in ("--pcs", host)]
+        places = {"a": "127.0.0.2", "b": "127.0.0.3"} if hosts else {}
+        self._daemons = [Daemon(folder, name, address, stack) for name, address in places.items()]
+        where = [argument for daemon in self._daemons for argument in ("--pcs", daemon.address)]
         self.master = self._begin("topology.yaml", *where)
         self._say("Start")
         everybody = sum(OPERATORS.values())
         until(lambda: len(self._replicas()) == everybody, "all replicas are there")
         self._faults: dict[Callable[[], str], int] = {self._kill: 6, self._hang: 2, self._cut: 2}
         if hosts:
-            self._faults |= {self._kill_master: 3, self._cut: 3}
+            self._faults |= {self._kill_pcs: 3, self._kill_master: 3, self._cut: 3}
 
     def disturb(self, faults: int) -> list[str]:
         """So many faults, one after the other, or as many as there is time for; what they were."""
@@ -148,17 +172,24 @@ class Victim:
     def _cut(self) -> str:
         replicas = [f"{name}/{number}" for name, count in OPERATORS.items() for number in range(count)]
         left, right = self._chance.sample([*OPERATORS, *replicas], 2)
-        if self._hosts and self._chance.random() < 0.5:
-            left, right = self._hosts
+        if self._daemons and self._chance.random() < 0.5:
+            left, right = (daemon.address for daemon in self._daemons)
         self._say(f"Partition {left} {right}")
         time.sleep(self._chance.uniform(*CUT_S))
         self._say("Heal")
         return f"cut {left} | {right}"
 
+    def _kill_pcs(self) -> str:
+        daemon = self._chance.choice(self._daemons)
+        daemon.kill()
+        time.sleep(self._chance.uniform(0.0, 1.0))
+        daemon.start()
+        return f"kill and restart PCS {daemon.name}"
+
     def _kill_master(self) -> str:
         self.master.process.kill()
         self.master.process.wait()
-        self.master = self._begin("--attach", "chaos", "--pcs", self._chance.choice(self._hosts))
+        self.master = self._begin("--attach", "chaos", "--pcs", self._chance.choice(self._daemons).address)
         self.master.out.wait_for("attached to chaos")
         return "kill and attach PuppetMaster"
 
