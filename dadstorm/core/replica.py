@@ -379,6 +379,11 @@ class ReplicaMachine:
         """Everything to the end of the line is done, here and downstream."""
         return self.resumed and not self._seekings and all(s.safe == END for s in self.slices.values())
 
+    @property
+    def seeking(self) -> bool:
+        """Whether slices are to be resumed here whose state has not been found yet."""
+        return bool(self._seekings) or not self.resumed
+
     def hosts(self, slices: Iterable[int]) -> bool:
         """Whether all these slices live here, or are being resumed."""
         under_way = {index for seeking in self._seekings for index in seeking.slices} | set(self.slices)

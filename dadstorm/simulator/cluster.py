@@ -351,6 +351,12 @@ class Cluster:
         for peer in peers:
             self.start(peer, 0, None)
 
+    def kill_pcs(self) -> None:
+        """The PCS dies; its replicas live on, and the one that takes its place adopts them."""
+        self.note("the PCS dies; another one adopts its replicas")
+        self.pcs.end()
+        self.pcs = SimulatedPcs(self, self.pcs)
+
     def _to_pcs(self, sender: Peer, deliver: Callable[[], None]) -> None:
         for delay_ms in self.faults.delays_ms(sender, pcs_of(sender)):
             self.agenda.after(delay_ms + self.chance.random(), deliver)

@@ -99,6 +99,7 @@ class Storm(NoFaults):
             self._cut_off,
             self._split,
             self._hang_pcs,
+            self._kill_pcs,
             self._crash_everything,
         )
         if not self.healed:
@@ -222,6 +223,16 @@ class Storm(NoFaults):
         self._cluster.pcs.frozen = True
         self._later(self._cluster.pcs.thaw)
 
+    def _kill_pcs(self) -> None:
+        """Unless it has the only copy of something: of a replica that is dead, or may be taken for it."""
+        cluster = self._cluster
+        alone = [Peer(number, 0) for number, op in enumerate(cluster.plan.operators) if len(op.replicas) == 1]
+        if cluster.plan.recovery == "spread":
+            alone = [*cluster.incarnations]
+        sure = [peer for peer in alone if peer in cluster.processes and not self._doubtful.get(peer)]
+        if sure == alone and not any(cluster.processes[peer].machine.seeking for peer in sure):
+            cluster.kill_pcs()
+
     def _later(self, what: Callable[[], None]) -> None:
         """After a while, short or long compared with the time until somebody is suspected."""
         wait_ms = SUSPECT_AFTER_MS * self._chance.choice((0.3, 1.5, 3.0))
@@ -271,7 +282,7 @@ class Storm(NoFaults):
         plan, reached = self._cluster.plan, self._reached.get((victim.operator, index), START)
         operator = plan.operators[victim.operator]
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
-        if may_be_lost or len(operator.replicas) == 1 or reached == START or plan.durable is not None:
+        if may_be_lost or reached == START or plan.durable is not None:
             return True
         sure = [
             process

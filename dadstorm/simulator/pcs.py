@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dadstorm.core.holder import Holder
-from dadstorm.core.messages import PCS, Adopt, Copy, Down, Message, Peer, Seek, Settle
+from dadstorm.core.messages import PCS, Adopt, Beat, Copy, Down, Message, Peer, Seek, Settle
 from dadstorm.core.replica import give
 from dadstorm.core.ring import Respawn
 from dadstorm.core.spreading import Spreading
@@ -24,15 +24,17 @@ TICK_MS = 50.0
 
 
 class SimulatedPcs:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, before: SimulatedPcs | None = None) -> None:
+        """``before``: the one that was killed, and whose replicas this one adopts. What it held is lost."""
         self._cluster = cluster
-        self.holder = Holder(PCS, 0)
+        self.incarnation: int = 0 if before is None else before.incarnation + 1
+        self.holder = Holder(PCS, self.incarnation)
         self._spreads = cluster.plan.recovery == "spread"
-        self._spreading = Spreading(cluster.plan)
+        self._spreading: Spreading = Spreading(cluster.plan) if before is None else before._spreading
         self.frozen = False
         self._waiting: list[Callable[[], None]] = []
         """What has come while the PCS hangs."""
-        self._heard_ms: dict[Peer, float] = {}
+        self._heard_ms: dict[Peer, float] = dict.fromkeys(cluster.processes, cluster.agenda.now_ms)
         self._over = False
         cluster.agenda.after(TICK_MS, self._tick)
 
@@ -89,6 +91,8 @@ class SimulatedPcs:
                 self._spread_the_news(peer)
             for adopt in self._spreading.unheard():
                 self._adopt(adopt)
+            for peer in sorted(self._cluster.processes) if self.incarnation else ():
+                self._say(peer, Beat(peer.operator, PCS, self.incarnation))
 
     def _adopt(self, adopt: Adopt) -> None:
         """Tell an adopter, until it is seen to have heard it."""

@@ -44,6 +44,7 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
         "resumes nothing",
         "its peers adopt its slices",
         "everybody dies",
+        "the PCS dies",
     )
     later_cuts = semantics = repeats = 0
     for seed in range(150):
