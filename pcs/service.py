@@ -126,7 +126,7 @@ class Service:
                 if line in woke:
                     self._on_zygote()
                 for item in received:
-                    self._on_message(item)
+                    self._on_message_contained(item)
                 self._tick()
         except (EOFError, ConnectionError):
             log.error("the zygote is gone", pid=self._zygote_pid)
@@ -164,6 +164,21 @@ class Service:
             os.waitpid(self._zygote_pid, 0)
 
     # -- requests ------------------------------------------------------------------------------------------------
+
+    def _on_message_contained(self, received: Received) -> None:
+        """One message. A defect that it finds in us ends the run that it is of, and not those of everybody else."""
+        try:
+            self._on_message(received)
+        except (EOFError, ConnectionError):
+            raise
+        except Exception:
+            run = self._runs.get(received.token)
+            if self._settings.policy is None:
+                raise
+            log.exception("a defect", message=type(received.message).__name__, run=None if run is None else run.name)
+            if run is not None:
+                where = f"the PCS {run.request.host}"
+                self._close(run, f"{where} met a defect in DADSTORM; its log has it, please report it")
 
     def _on_message(self, received: Received) -> None:
         message, run = received.message, self._runs.get(received.token)
