@@ -135,3 +135,9 @@ def test_scripts_can_be_started_and_parse(name: str) -> None:
     path = ROOT / name
     assert path.stat().st_mode & 0o111, f"{name} is not executable"
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_no_two_test_modules_have_one_name() -> None:
+    """pytest imports them by their names alone."""
+    names = [path.name for path in TESTS if path.name != "conftest.py"]
+    assert sorted(set(names)) == sorted(names)
