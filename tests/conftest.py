@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 import uuid
@@ -25,6 +26,11 @@ LEAVE_WITHIN_S = 5.0
 """How long processes may take to end after the test body is done: it asked them to, and a loaded machine is slow."""
 
 pytest_plugins = ["pytester"]
+
+# Who was started in the background, or with nohup, ignores these, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_number, signal.SIG_DFL)
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
