@@ -35,6 +35,7 @@ from rubbish import FOREIGN, MESSAGES, SCHEMA, TOKEN, forged, mutations, nonsens
 from dadstorm import topology
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.messages import (
+    Adopt,
     Attach,
     Beat,
     Copy,
@@ -158,16 +159,17 @@ ROWS = st.none() | st.lists(st.integers(-2, 12), max_size=4).map(sorted).map(num
 TABLES = st.none() | st.just(numbers([1, 2]).data) | st.just(numbers([]).data)
 N, S = NUMBERS, SEQS
 RANDOM_MESSAGES = st.one_of(
-    st.tuples(st.builds(Tiles, N, N, N, N, S, S, FEW, FEW), ROWS),
-    st.tuples(st.builds(Done, N, N, N, N, S, st.booleans()), st.none()),
+    st.tuples(st.builds(Tiles, N, N, N, N, N, N, S, S, FEW, FEW, S, st.booleans()), ROWS),
+    st.tuples(st.builds(Done, N, N, N, N, N, N, S, st.booleans()), st.none()),
     st.tuples(st.builds(Attach, N, N, N, N, WANTS), st.none()),
     st.tuples(st.builds(Gone, N, N, N, N, N, S), st.none()),
     st.tuples(st.builds(Safe, N, N, CUTS), st.none()),
-    st.tuples(st.builds(Here, N, N, N), st.none()),
+    st.tuples(st.builds(Here, N, N, N, CUTS), st.none()),
     st.tuples(st.builds(Copy, N, N, N, N, st.none() | S, S), TABLES),
     st.tuples(st.builds(Settle, N, N, N, N, S), st.none()),
     st.tuples(st.builds(Held, N, N, N, N, N, S, S), st.none()),
-    st.tuples(st.builds(Seek, N, N, N, FEW), st.none()),
+    st.tuples(st.builds(Seek, N, N, N, FEW, N), st.none()),
+    st.tuples(st.builds(Adopt, N, N, N, N, CUTS), st.none()),
     st.tuples(st.builds(Found, N, N, N, N, S), TABLES),
     st.tuples(st.builds(Beat, N, N, N), st.none()),
     st.tuples(st.builds(Down, N, N, N), st.none()),

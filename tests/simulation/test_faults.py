@@ -72,7 +72,8 @@ QUICK = (
     "ties are not broken",
     "state is not restored",
     "safe is one cut too new",
-    "producers are told before copies are settled",
+    "the disk is not waited for",
+    "an adopter asks nobody",
     "acknowledgements of dead holders count",
     "deltas are taken out of order",
 )
