@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from dadstorm.core.messages import Peer
+from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX
 
@@ -35,3 +37,7 @@ class Assignment:
     """CUSTOM functions may come from the plan's folders only: the plan came from somebody else."""
     pcs_bytes_max: int = MESSAGE_BYTES_MAX
     """The largest message that the PCS takes."""
+
+    def run_of(self, plan: Plan) -> str:
+        """What all incarnations of a run call it, and no other run does. The token is a secret: its digest is none."""
+        return plan.durable.run if plan.durable else hashlib.blake2b(self.token, digest_size=8).hexdigest()

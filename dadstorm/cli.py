@@ -88,6 +88,14 @@ examples:
   dadstorm simulate --seeds 17 --verbose               the story of one
 """
 
+VERIFY_HELP = """\
+Reads back a table that a spark sink wrote and compares it with its manifest: rows and digests, commit by
+commit, and epoch by epoch if it has IDs. Exit code 0: as written down; 1: not; 2: no such table.
+
+example:
+  dadstorm verify out/counts
+"""
+
 SCHEMA_HELP = """\
 Prints the JSON Schema of topology files, for editors that complete and check YAML.
 
@@ -154,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("run2", metavar="RUN2", help="the folder of the other")
     diff.add_argument("--out1", metavar="DIR", help="where the results of RUN1 are, if they have been moved")
     diff.add_argument("--out2", metavar="DIR", help="where the results of RUN2 are, if they have been moved")
+
+    verify = _command(commands, "verify", "check a table that Spark wrote", VERIFY_HELP, _verify)
+    verify.add_argument("table", metavar="DIR", help="the folder of the table")
 
     _command(commands, "schema", "print the JSON Schema of topologies", SCHEMA_HELP, _schema)
     return parser
@@ -242,6 +253,12 @@ def _diff(options: argparse.Namespace) -> int:
     from dadstorm.diff import diff
 
     return diff(options.run1, options.run2, options.out1, options.out2)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from dadstorm.spark.verify import verify
+
+    return verify(options.table)
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-FORMATS = ("csv", "jsonl", "parquet", "console")
+FORMATS = ("csv", "jsonl", "parquet", "console", "spark")
 TOPOLOGY = "the topology, in YAML or in the original language"
 
 

@@ -192,7 +192,8 @@ class ReplicaProcess:
         """One round: messages, work, sources, commits, reports."""
         machine = self._require_machine()
         lifeline = self._assignment.lifeline
-        fds = [fd for reader in self._readers.values() for fd in reader.wake_fds()]
+        both: tuple[Reader | Sink, ...] = (*self._readers.values(), *self._sinks.values())
+        fds = [fd for one in both for fd in one.wake_fds()]
         fds += [] if self._disk is None else [self._disk.wake_fd]
         self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
         received, woke = self._endpoint.receive(self._patience_ms(machine))
@@ -248,7 +249,8 @@ class ReplicaProcess:
         if wait_ms or machine.has_work():
             return min(wait_ms, IDLE_MS)
         patience = IDLE_MS
-        if any(machine.sinks[index].committed < machine.sinks[index].done for index in self._sinks):
+        # What was asked for and takes its time wakes us when it is done.
+        if any(self._asked[index] < machine.sinks[index].done for index in self._sinks):
             patience = max(0.0, self._next_commit - now_ms())
         for index, reader in self._readers.items():
             if index in machine.sources and machine.sources[index].room[0]:
@@ -353,7 +355,9 @@ class ReplicaProcess:
         """Resume the I/O of a slice; a source waits for its Start."""
         if self._operator.kind == "sink":
             mark = None if action.mark is None else dict(action.mark)
-            self._sinks[action.slice] = make_sink(self._operator, self._plan, mark=mark, cut=action.cut, say=self._say)
+            self._sinks[action.slice] = make_sink(
+                self._operator, self._plan, mark=mark, cut=action.cut, say=self._say,
+                run=self._assignment.run_of(self._plan), folder=self._assignment.folder)  # fmt: skip
             self._asked[action.slice] = action.cut
         elif not self._started:
             self._unopened.append(action)

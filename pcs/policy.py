@@ -22,6 +22,7 @@ import msgspec
 from dadstorm.custom_load import module_problem
 from dadstorm.errors import UserError
 from dadstorm.plan import Operator, Plan
+from dadstorm.spark import java
 from dadstorm.topology.placement import REPLICAS_MAX as RING_MAX
 from dadstorm.topology.placement import SLICES_MAX
 from dadstorm.wire.address import host_of, is_loopback, is_tcp, numeric
@@ -107,7 +108,14 @@ class Policy:
     def _sink(self, operator: Operator) -> list[str]:
         if operator.params["format"] == "console":
             return []
-        problem = self._writable(f"sink {operator.name}", operator.params["path"])
+        what = f"sink {operator.name}"
+        problem = self._writable(what, operator.params["path"])
+        if problem is None and operator.params["format"] == "spark":
+            # Settings can name code to be loaded, and programs to be started.
+            if operator.params.get("conf") or not str(operator.params.get("master", "local")).startswith("local"):
+                problem = f"{what}: this PCS runs Spark embedded and as it is: leave out conf and master"
+            else:
+                problem = java.problem()
         return [problem] if problem else []
 
     def _custom(self, operator: Operator) -> list[str]:

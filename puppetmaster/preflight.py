@@ -15,6 +15,7 @@ import zmq
 from dadstorm import __version__
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
+from dadstorm.spark import java
 from dadstorm.topology.placement import LOCAL
 from dadstorm.wire.address import host_of, is_tcp, joined, port_of
 from dadstorm.wire.codec import TOKEN_BYTES
@@ -36,6 +37,13 @@ def check_ports(plan: Plan, keys: Keys | None = None) -> None:
     problems = port_problems(plan, LOCAL, keys=keys is not None)
     if problems:
         raise UserError(*problems)
+
+
+def check_spark(plan: Plan) -> None:
+    """If something on this machine is written with Spark, there have to be a PySpark and a Java."""
+    here = (one for one in plan.operators if any(replica.host == LOCAL for replica in one.replicas))
+    if any(one.kind == "sink" and one.params["format"] == "spark" for one in here) and (problem := java.problem()):
+        raise UserError(problem)
 
 
 def check_files(plan: Plan) -> None:

@@ -38,7 +38,7 @@ from puppetmaster.commands import Start, Stop
 from puppetmaster.deployment import Deployment, finished_rows
 from puppetmaster.eventlog import EventLog
 from puppetmaster.hosts import Hosts, place
-from puppetmaster.preflight import bind_master, check_files, check_ports, opened
+from puppetmaster.preflight import bind_master, check_files, check_ports, check_spark, opened
 from puppetmaster.progress import Progress
 from puppetmaster.script import Script, check_ends
 from puppetmaster.script import load as script_of
@@ -144,6 +144,7 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
                 check_ends(script, plan)
             check_ports(plan, keys)
             check_files(plan)
+            check_spark(plan)
             pcs.wait_ready()
         with durable_run(plan, resume=options.resume) as kept:
             folder = make_folder(options.runs, plan.name)

@@ -13,7 +13,7 @@ from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark, Sink
 
-FORMATS = ("csv", "jsonl", "parquet", "console")
+FORMATS = ("csv", "jsonl", "parquet", "console", "spark")
 
 
 def make_sink(
@@ -23,10 +23,13 @@ def make_sink(
     mark: Mark | None = None,
     cut: int = START,
     say: Callable[[str], None] | None = None,
+    run: str = "",
+    folder: str = ".",
 ) -> Sink:
     """The sink that writes an operator's rows: from the beginning, or on from the ``cut`` that ``mark`` is of.
 
-    ``say`` is where the console sink's text goes, whole lines at a time.
+    ``say`` is where the console sink's text goes, whole lines at a time. ``run`` is the same for all incarnations of
+    one run and for no others; ``folder`` is the run's, for logs.
     """
     params = operator.params
     form = params["format"]
@@ -45,4 +48,8 @@ def make_sink(
         from dadstorm.sinks.parquet import ParquetSink
 
         return ParquetSink(operator, mark=mark, cut=cut)
+    if form == "spark":
+        from dadstorm.sinks.spark import SparkSink
+
+        return SparkSink(operator, plan, mark=mark, cut=cut, run=run, folder=folder)
     raise RunFailed(f"sink {operator.name}: expected a format out of {', '.join(FORMATS)}, found {form!r}")

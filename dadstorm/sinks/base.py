@@ -12,6 +12,7 @@ To resume, a sink is made anew with the ``mark`` of a committed cut and discards
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dadstorm.core.rows import Rows
@@ -36,7 +37,12 @@ class Sink(Protocol):
         ...
 
     def mark(self) -> Mark:
-        """How to go on from ``committed``."""
+        """How to go on from ``committed``, as that was last told."""
+        ...
+
+    def wake_fds(self) -> Sequence[int]:
+        """File descriptors that become readable when a commit that was under way is done; reading ``committed`` empties
+        them. None for a sink whose commits hold at once."""
         ...
 
     def close(self) -> None:

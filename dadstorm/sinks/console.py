@@ -7,7 +7,7 @@ since the last commit are shown anew. Whoever counts on each row once writes to 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator
@@ -44,6 +44,9 @@ class ConsoleSink:
 
     def mark(self) -> Mark:
         return {}
+
+    def wake_fds(self) -> Sequence[int]:
+        return ()
 
     def close(self) -> None:
         pass

@@ -8,6 +8,7 @@ The file is synced to the disk at the end, and at every commit if the sink says 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from dadstorm.core.line import END
 from dadstorm.core.rows import Rows
@@ -83,6 +84,9 @@ class LineSink:
 
     def mark(self) -> Mark:
         return {"bytes": self._bytes_committed}
+
+    def wake_fds(self) -> Sequence[int]:
+        return ()
 
     def close(self) -> None:
         close_quietly(self._file)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -154,6 +154,9 @@ class ParquetSink:
 
     def mark(self) -> Mark:
         return self._mark
+
+    def wake_fds(self) -> Sequence[int]:
+        return ()
 
     def close(self) -> None:
         if self._part:

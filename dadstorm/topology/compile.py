@@ -52,6 +52,7 @@ def load(
         libs=tuple(os.path.abspath(lib) for lib in libs),
         window_bytes=chosen.window_bytes,
         seed=chosen.seed,
+        name=chosen.name,
         ragged=chosen.ragged,
     )
     if node := top.get("hosts"):
@@ -103,6 +104,7 @@ def _drafts(ctx: Context, top: shapes.Section, form: str | None) -> list[Draft]:
     for draft in drafts:
         if draft.kind == "sink":
             draft.fields = operators.joint_fields(ctx, draft, by_name)
+            sinks.settle(ctx, draft)
         elif draft.kind != "source":
             operators.settle(ctx, draft, operators.joint_fields(ctx, draft, by_name))
     return _with_ends(ctx, top, drafts, form)

@@ -26,6 +26,8 @@ class Context:
     """Host names of the topology and where their PCS listens."""
     window_bytes: int = 64 << 20
     seed: int = 0
+    name: str = ""
+    """Of the topology."""
     ragged: bool = False
     """Tuples may lack fields at their end; those are null."""
     taken: dict[str, str] = field(default_factory=dict)

@@ -65,6 +65,10 @@ LONG_FORMS: dict[str, tuple[str, ...]] = {
 SINKS: dict[str, tuple[str, ...]] = {
     **{kind: ("input", *_PLACED, "with_id", "fsync") for kind in ("csv", "jsonl", "parquet")},
     "console": ("input", *_PLACED, "with_id"),
+    "spark": (
+        "input", *_PLACED, "path", "with_id", "fsync", "partition_by", "mode", "master", "conf", "options",
+        "commit_every",
+    ),
 }
 """Per kind of sink, the keys beside the kind's own."""
 

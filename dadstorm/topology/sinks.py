@@ -10,12 +10,13 @@ import stat
 
 from dadstorm.core.kernel import DEAD, DEAD_LETTERS
 from dadstorm.plan import Field
+from dadstorm.topology import spark
 from dadstorm.topology.context import Context, Draft, Reading
 from dadstorm.topology.document import Node, Text, found, is_null
 from dadstorm.topology.operators import inputs
 from dadstorm.topology.placement import replicas
 from dadstorm.topology.report import Place
-from dadstorm.topology.shapes import SINKS, kind_of
+from dadstorm.topology.shapes import SINKS, Section, kind_of
 from dadstorm.topology.values import boolean, text
 
 DEAD_FIELDS = tuple(Field(field.name) for field in DEAD)
@@ -36,21 +37,44 @@ def sink(ctx: Context, name: Text, node: Node) -> Draft:
     value = section.get(form)
     assert value is not None
     path: str | None = None
-    if form != "console":
+    if form == "spark":
+        _spark(ctx, draft, section, value)
+    elif form != "console":
         path = f"{name.text}.{form}" if is_null(value) else text(ctx.report, value, f"{draft.what}: {form}", "a path")
     elif not is_null(value):
         ctx.report.mistake(value.place, f"{draft.what}: console: found {found(value)}; expected nothing")
-    _writes(ctx, draft, form, path, value.place)
+    if form != "spark":
+        _writes(ctx, draft, form, path, value.place)
     for option in ("with_id", "fsync"):
         if flag := section.get(option):
             draft.params[option] = bool(boolean(ctx.report, flag, f"{draft.what}: {option}"))
     return draft
 
 
+def _spark(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
+    draft.params = {"format": "spark", "path": None}
+    spark.options(ctx, draft, section, value)
+    node = section.get("path")
+    path = draft.name if node is None else text(ctx.report, node, f"{draft.what}: path", "a folder")
+    if path is not None:
+        spark.where(ctx, draft, path, draft.place if node is None else node.place)
+
+
+def settle(ctx: Context, draft: Draft) -> None:
+    """What depends on the fields that a sink writes."""
+    if draft.params.get("format") == "spark":
+        spark.settle(ctx, draft)
+
+
 def terminal(ctx: Context, operator: Draft, form: str) -> Draft:
     """The sink of an operator that nobody reads: DIR/<operator>.<format>."""
     draft = Draft(f"{operator.name}.sink", "sink", operator.place, readings=[Reading(operator.name, operator.place)])
     draft.fields = operator.fields
+    if form == "spark":
+        draft.params = {"format": form, "writes": "parquet"}
+        spark.where(ctx, draft, operator.name, operator.place)
+        settle(ctx, draft)
+        return draft
     _writes(ctx, draft, form, None if form == "console" else f"{operator.name}.{form}", operator.place)
     return draft
 

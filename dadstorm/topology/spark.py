@@ -1,0 +1,112 @@
+"""Sinks that Spark writes: what may be said of them, and what is wrong before anything starts.
+
+Formats are Spark's business (packages bring further ones), so an unknown format, an option's value or a master is
+refused by Spark itself, before anything is written. What has a place in the file is checked here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from dadstorm.spark.table import Table
+from dadstorm.topology.context import Context, Draft
+from dadstorm.topology.document import Mapping, Node, Text, found, is_null
+from dadstorm.topology.fields import positions
+from dadstorm.topology.report import Place, nearest
+from dadstorm.topology.shapes import Section
+from dadstorm.topology.values import choice, duration_ms, text
+
+MODES = ("overwrite", "append", "error")
+MASTERS = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://…"
+RESERVED = ("commit", "_seq", "_sub", "_epoch")
+"""Columns that the table has by itself."""
+OURS = ("spark.master", "spark.app.name")
+"""Settings of Spark's that the sink's own keys are for."""
+_BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+
+
+def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
+    """Everything about such a sink but where it writes."""
+    report, what = ctx.report, draft.what
+    form = "parquet" if is_null(value) else text(report, value, f"{what}: spark", "a format such as parquet")
+    if form is not None:
+        if form != form.lower() and form.lower() in _BUILT_IN:
+            report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, _BUILT_IN)}')
+        draft.params["writes"] = form
+    if node := section.get("mode"):
+        draft.params["mode"] = choice(report, node, f"{what}: mode", MODES)
+    if node := section.get("master"):
+        draft.params["master"] = _master(ctx, node, what)
+    if node := section.get("commit_every"):
+        draft.params["commit_every_ms"] = duration_ms(report, node, f"{what}: commit_every", 100, 3_600_000)
+    for key in ("conf", "options"):
+        if node := section.get(key):
+            draft.params[key] = _pairs(ctx, node, f"{what}: {key}")
+    conf = section.get("conf")
+    for name, entry in conf.entries.items() if isinstance(conf, Mapping) else ():
+        if name in OURS:
+            report.mistake(entry.key.place, f"{what}: conf: found {name}; it is said with the sink's own keys")
+        elif not name.startswith("spark."):
+            report.mistake(entry.key.place, f'{what}: conf: found "{name}"; expected a setting that begins with spark.')
+
+
+def where(ctx: Context, draft: Draft, path: str, place: Place) -> None:
+    """Whether the sink may write there."""
+    if "://" in path or path.startswith("file:"):
+        ctx.report.mistake(place, f"{draft.what}: path: found {path}; expected a folder of this machine")
+        return
+    folder = os.path.normpath(os.path.join(ctx.out, path))
+    draft.params["path"] = folder
+    ctx.claim(place, f"file {folder}", draft.what)
+    # Whether the columns fit a table that is there is looked at when all of them are known.
+    problem = Table(folder).problem(ctx.name, draft.name, draft.params.get("mode") or "overwrite")
+    if problem:
+        ctx.report.mistake(place, f"{draft.what}: {problem}")
+
+
+def settle(ctx: Context, draft: Draft) -> None:
+    """What depends on the fields: the columns that make folders, and names that Spark cannot tell apart."""
+    if draft.fields is None:
+        return
+    report, what = ctx.report, draft.what
+    lower = Counter(field.name.lower() for field in draft.fields)
+    for name in sorted(name for name, count in lower.items() if count > 1):
+        report.mistake(draft.place, f'{what}: several fields are called "{name}" but for the case; Spark cannot tell')
+    for field in draft.fields:
+        if field.name.lower() in RESERVED:
+            report.mistake(draft.place, f'{what}: field "{field.name}" has the name of a column of the table\'s own')
+    node = draft.section.get("partition_by") if draft.section else None
+    if node is None:
+        return
+    by = positions(report, node, draft.fields, f"{what}: partition_by")
+    if by is None:
+        return
+    if len(by) >= len(draft.fields):
+        report.mistake(node.place, f"{what}: partition_by has all fields; expected some that are left as columns")
+    draft.params["partition_by"] = [draft.fields[index].name for index in by]
+
+
+def _master(ctx: Context, node: Node, what: str) -> str | None:
+    master = text(ctx.report, node, f"{what}: master", MASTERS)
+    if master is None:
+        return None
+    if master.startswith(("local", "spark://", "k8s://")) or master == "yarn":
+        return master
+    ctx.report.mistake(node.place, f"{what}: master: found {found(node)}; expected {MASTERS}")
+    return None
+
+
+def _pairs(ctx: Context, node: Node, what: str) -> dict[str, str]:
+    """Names and values that are Spark's business, all as text."""
+    if not isinstance(node, Mapping):
+        if not is_null(node):
+            ctx.report.mistake(node.place, f"{what}: found {found(node)}; expected names and values")
+        return {}
+    pairs: dict[str, str] = {}
+    for name, entry in node.entries.items():
+        if not isinstance(entry.value, Text) or entry.value.is_null:
+            ctx.report.mistake(entry.value.place, f"{what}: {name}: found {found(entry.value)}; expected a value")
+        else:
+            pairs[name] = entry.value.text
+    return pairs
