@@ -33,6 +33,7 @@ END_WITHIN_S = 10.0
 DEATH_WITHIN_S = 2.0
 """How long the death of the Java process may take to be seen after a call has failed because of it."""
 LOG_TAIL_BYTES = 4096
+CAUSES_MAX = 20
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -196,20 +197,26 @@ def scratch_folder(settings: Settings, folder: str) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What Spark says is wrong, without the stacks of either language: the innermost cause, on one line."""
+    """What Spark says is wrong, without the stacks of either language: the cause, on one line."""
     said = getattr(error, "desc", None) or str(error)
     java_exception = getattr(error, "java_exception", None)
     if java_exception is not None:
         with contextlib.suppress(Exception):
-            cause = java_exception
-            for _ in range(20):
-                if cause.getCause() is None:
-                    break
-                cause = cause.getCause()
-            said = str(cause.getMessage() or cause.toString())
+            said = _cause(java_exception)
     lines = [line.strip() for line in str(said).splitlines()]
     kept = [line for line in lines if line and not line.startswith(("at ", "JVM stacktrace", "=="))]
     return " ".join(kept)[:500].rstrip(" .") or type(error).__name__
+
+
+def _cause(error: Any) -> str:
+    """What the innermost cause of a Java exception says; what the next one says, if that has it and more."""
+    texts: list[str] = []
+    while error is not None and len(texts) < CAUSES_MAX:
+        texts.append(str(error.getMessage() or error.toString()))
+        error = error.getCause()
+    while len(texts) > 1 and texts[-1] in texts[-2]:
+        texts.pop()
+    return texts[-1]
 
 
 def _tail(settings: Settings, folder: str) -> str:
