@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,7 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n
 """
+_THROWN = re.compile(r"[\w.$]+(?:Exception|Error): (.*)")
 _one = threading.Lock()
 
 
@@ -100,9 +102,13 @@ class Session:
         if self.alive and not self._settings.local:
             with contextlib.suppress(Exception):
                 self.spark.stop()
+        server = getattr(self.spark.sparkContext, "_accumulatorServer", None)
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_WITHIN_S)
+        if server is not None:
+            with contextlib.suppress(OSError):
+                server.shutdown()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -143,6 +149,8 @@ def open_session(settings: Settings, folder: str) -> Session:
                 gateway = launch_gateway(conf, {"stdout": log, "stderr": log})
                 context = SparkContext(gateway=gateway, conf=conf)
                 spark = SparkSession(context)
+                # A server of PySpark's would print a traceback about the end of its connection.
+                vars(context).get("_accumulatorServer", context).handle_error = _say_nothing
             return Session(spark, gateway.proc, settings, scratch)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             alive = gateway is not None and gateway.proc.poll() is None
@@ -203,9 +211,15 @@ def reason(error: BaseException) -> str:
     if java_exception is not None:
         with contextlib.suppress(Exception):
             said = _cause(java_exception)
+    if "Lost task" in str(said) and (match := _THROWN.search(str(said))):
+        said = match[1]  # Spark tells where a task failed before it tells why.
     lines = [line.strip() for line in str(said).splitlines()]
     kept = [line for line in lines if line and not line.startswith(("at ", "JVM stacktrace", "=="))]
     return " ".join(kept)[:500].rstrip(" .") or type(error).__name__
+
+
+def _say_nothing(*request: object) -> None:
+    """In place of what a server prints about a connection that broke."""
 
 
 def _cause(error: Any) -> str:

@@ -25,10 +25,17 @@ from dadstorm.spark.session import Session, SessionLost, Settings, open_session,
 from dadstorm.spark.table import META, Header, Table
 from dadstorm.spark.writer import SPARK_TYPES, columns_of, options_of
 
+READ_OPTIONS: dict[str, dict[str, str]] = {
+    # Spark writes "" for an empty text and nothing for null, and takes both for null unless null has another name.
+    "csv": {"multiLine": "true", "nullValue": "\ue000null"},
+    "json": {"allowNonNumericNumbers": "true"},
+}
+"""What it takes to read exactly what was written."""
 
-def verify(path: str) -> int:
+
+def verify(path: str, session: Session | None = None) -> int:
     """Print what was found; the exit code: 0 all is as written down, 1 it is not. Raises UserError where there is
-    nothing to verify."""
+    nothing to verify. A session that is open is used where Spark has to read."""
     table = Table(os.path.abspath(path))
     header = table.header()
     if header is None:
@@ -36,7 +43,7 @@ def verify(path: str) -> int:
     commits = table.commits()
     problems = [*_chain_problems(header, commits), *_stray(table, commits)]
     rows = 0
-    with _reader(header) as read:
+    with _reader(header, session) as read:
         for commit in commits:
             rows += commit.rows
             if commit.folder is not None:
@@ -95,8 +102,7 @@ class _Reader:
 
     def _spark(self, session: Session, folder: str) -> pa.Table:
         schema = ", ".join(f"`{field.name.replace('`', '``')}` {SPARK_TYPES[field.type]}" for field in self._columns)
-        options = {"allowNonNumericNumbers": "true", "multiLine": str(self._header.format == "csv").lower()}
-        options |= options_of(self._header.format, self._header.options)
+        options = READ_OPTIONS.get(self._header.format, {}) | options_of(self._header.format, self._header.options)
         frame = session.spark.read.format(self._header.format).schema(schema).options(**options).load(f"file://{folder}")
         table: pa.Table = frame.toArrow()
         return table
@@ -107,9 +113,9 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 @contextlib.contextmanager
-def _reader(header: Header) -> Iterator[_Reader]:
-    if header.format == "parquet":
-        yield _Reader(header, None)
+def _reader(header: Header, session: Session | None) -> Iterator[_Reader]:
+    if header.format == "parquet" or session is not None:
+        yield _Reader(header, None if header.format == "parquet" else session)
         return
     with tempfile.TemporaryDirectory(prefix="dadstorm-") as folder:
         try:

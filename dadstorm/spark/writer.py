@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 STAGED_ROWS = 1 << 18
 """Rows of a staged file, and so of a task of Spark's, at most."""
 ID_COLUMNS = (Field("_seq", "int"), Field("_sub", "int"), Field("_epoch", "int"))
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 FORMAT_OPTIONS: dict[str, dict[str, str]] = {
-    "csv": {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "escape": '"'},
-    "json": {"ignoreNullFields": "false"},
+    "csv": {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "escape": '"', **_TIMES},
+    "json": {"ignoreNullFields": "false", **_TIMES},
 }
-"""What it takes for a format to give back what was written. Blanks would be trimmed, nulls be left out."""
+"""What it takes for a format to give back what was written. Without them blanks are trimmed, nulls are left out, and
+timestamps lose their microseconds."""
 SPARK_TYPES = {"string": "string", "int": "bigint", "float": "double", "bool": "boolean", "timestamp": "timestamp"}
 
 
