@@ -77,6 +77,13 @@ def test_every_value_comes_back_as_it_was(
     assert verify(table.path, session) == 0, capsys.readouterr().out
 
 
+def test_spark_reads_the_folder_as_one_table(tmp_path: Path, session: Session) -> None:
+    table = committed(tmp_path, session, "parquet", rows_of(VALUES, FIELDS))
+    frame = session.spark.read.parquet(table.path)
+    assert frame.columns == ["_seq", "_sub", "_epoch", "s", "i", "f", "b", "t", "commit"]
+    assert frame.count() == len(VALUES)
+
+
 def test_verify_sees_a_change(tmp_path: Path, session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     table = committed(tmp_path, session, "json", rows_of(VALUES, FIELDS))
     (file,) = Path(table.path).glob("commit=*/part-*.json")
