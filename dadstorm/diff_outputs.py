@@ -1,4 +1,4 @@
-"""Where two outputs of a sink first differ: text by its lines, Parquet by its rows.
+"""Where two outputs of a sink first differ: text by its lines, Parquet by its rows, Spark's tables by their epochs.
 
 Both are read in large pieces, side by side, and only the piece that differs is looked at more closely. What is shown of
 a line is what lies around the first difference: lines may be long.
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from dadstorm.core.hashing import hash_columns
 from dadstorm.errors import UserError, printable
+from dadstorm.spark.commits import epochs
+from dadstorm.spark.table import Table
 
 PIECE_BYTES = 1 << 20
 BATCH_ROWS = 1 << 16
@@ -38,9 +40,22 @@ class Difference:
 def compare(form: str, one: str, other: str) -> Difference | None:
     """The first difference between two outputs of one format. Raises UserError if one cannot be read."""
     try:
+        if form == "spark":
+            return _tables(one, other)
         return _parquet(one, other) if form == "parquet" else _text(one, other)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"cannot compare {one} with {other}: {error}") from None
+
+
+def _tables(one: str, other: str) -> Difference | None:
+    """The first epoch that differs between the manifests of two tables; their commits may end at different places."""
+    first, second = (epochs(Table(path).commits()) for path in (one, other))
+    for epoch in sorted(first.keys() | second.keys()):
+        a, b = first.get(epoch), second.get(epoch)
+        if a != b:
+            shown = [None if found is None else f"{found[0]} rows, digest {found[1]:016x}" for found in (a, b)]
+            return Difference(f"epoch {epoch}", *shown)
+    return None
 
 
 def _text(one: str, other: str) -> Difference | None:

@@ -75,16 +75,25 @@ def summed(parts: Iterable[Rows], span: int, with_id: bool) -> tuple[int, str, t
         if not len(rows):
             continue
         hashes = hash_rows(rows) if with_id else hash_columns(rows.data.columns, 0, exact=True)
-        epochs = rows.seq // span
-        starts = np.concatenate(([0], np.flatnonzero(np.diff(epochs)) + 1))
-        counts = np.diff(starts, append=len(epochs)).tolist()
+        places = rows.seq // span
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(places)) + 1))
+        counts = np.diff(starts, append=len(places)).tolist()
         sums = np.add.reduceat(hashes, starts).tolist()
-        for epoch, count, total in zip(epochs[starts].tolist(), counts, sums, strict=True):
+        for epoch, count, total in zip(places[starts].tolist(), counts, sums, strict=True):
             rows_before, before = totals.get(epoch, (0, 0))
             totals[epoch] = rows_before + count, before + total & _MASK
     found = tuple(Epoch(epoch, rows, f"{total:016x}") for epoch, (rows, total) in sorted(totals.items()))
     digest = sum(total for _, total in totals.values()) & _MASK
     return sum(rows for rows, _ in totals.values()), f"{digest:016x}", found
+
+
+def epochs(commits: Iterable[Commit]) -> dict[int, tuple[int, int]]:
+    """Rows and digest of every epoch, wherever commits end: how the tables of two runs are compared."""
+    totals: dict[int, tuple[int, int]] = {}
+    for one in (epoch for commit in commits for epoch in commit.epochs):
+        rows, digest = totals.get(one.epoch, (0, 0))
+        totals[one.epoch] = rows + one.rows, digest + int(one.digest, 16) & _MASK
+    return totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ END_WITHIN_S = 10.0
 DEATH_WITHIN_S = 2.0
 """How long the death of the Java process may take to be seen after a call has failed because of it."""
 LOG_TAIL_BYTES = 4096
+LOG_TAIL_LINES = 3
 CAUSES_MAX = 20
 
 _LOG4J = """\
@@ -234,7 +235,7 @@ def _cause(error: Any) -> str:
 
 
 def _tail(settings: Settings, folder: str) -> str:
-    """The last thing that Spark's log says, to be told with what went wrong."""
+    """The last that Spark's log says, to be told with what went wrong."""
     path = log_file(settings, folder)
     try:
         with open(path, "rb") as file:
@@ -243,7 +244,8 @@ def _tail(settings: Settings, folder: str) -> str:
     except OSError:
         return ""
     words = [line for line in lines if line and not line.startswith("at ")]
-    return f": {words[-1][:300]} (its log is {path})" if words else f" (its log is {path})"
+    said = " ".join(words[-LOG_TAIL_LINES:])[:500]
+    return f": {said} (its log is {path})" if said else f" (its log is {path})"
 
 
 @contextlib.contextmanager

@@ -102,9 +102,10 @@ class _Reader:
 
     def _spark(self, session: Session, folder: str) -> pa.Table:
         schema = ", ".join(f"`{field.name.replace('`', '``')}` {SPARK_TYPES[field.type]}" for field in self._columns)
-        options = READ_OPTIONS.get(self._header.format, {}) | options_of(self._header.format, self._header.options)
-        frame = session.spark.read.format(self._header.format).schema(schema).options(**options).load(f"file://{folder}")
-        table: pa.Table = frame.toArrow()
+        form = self._header.format
+        options = READ_OPTIONS.get(form, {}) | options_of(form, self._header.options)
+        reader = session.spark.read.format(form).schema(schema).options(**options)
+        table: pa.Table = reader.load(f"file://{folder}").toArrow()
         return table
 
 

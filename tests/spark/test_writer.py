@@ -139,7 +139,7 @@ def test_a_session_that_was_killed_is_known_to_be_lost_and_another_can_be_opened
 ) -> None:
     """Last, for it ends the session of the others."""
     os.kill(session.pid, signal.SIGKILL)
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         session.spark.range(3).count()
     assert session.lost(caught.value)
     session.close()

@@ -6,6 +6,8 @@ behind is what the files would hold.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from dadstorm.core.line import END, START
 from dadstorm.core.rows import Rows
-from dadstorm.spark.commits import Commit, Line, Task, chain, commit_name, due, summed
+from dadstorm.spark.commits import Commit, Line, Task, chain, commit_name, due, epochs, summed
 
 SPAN = 16
 
@@ -210,6 +212,14 @@ def test_digests_do_not_depend_on_how_rows_were_batched() -> None:
         assert summed([whole], SPAN, with_id) == summed(pieces, SPAN, with_id)
     assert summed([whole], SPAN, True)[1] != summed([rows(0, 200, "x")], SPAN, True)[1]
     assert sum(epoch.rows for epoch in summed([whole], SPAN, True)[2]) == len(whole)
+
+
+def test_tables_whose_commits_end_elsewhere_have_the_same_epochs() -> None:
+    def table(*cuts: int) -> list[Commit]:
+        return [commit_of(Task("write", lo, hi, (rows(lo, hi),))) for lo, hi in pairwise((0, *cuts, 200))]
+
+    assert epochs(table(20, 100)) == epochs(table(3, 4, 77)) == epochs(table())
+    assert epochs(table(20)) != epochs(table(20)[:1])
 
 
 def test_a_commit_is_due_when_it_is_time_or_half_a_window_waits_or_all_is_there() -> None:
