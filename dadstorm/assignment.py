@@ -38,6 +38,11 @@ class Assignment:
     pcs_bytes_max: int = MESSAGE_BYTES_MAX
     """The largest message that the PCS takes."""
 
+    @property
+    def shake_seed(self) -> int:
+        """Differs between replicas, so that each is shaken in its own way."""
+        return self.shake.seed * 1_000_003 + self.me.operator * 4099 + self.me.replica
+
     def run_of(self, plan: Plan) -> str:
         """What all incarnations of a run call it, and no other run does. The token is a secret: its digest is none."""
         return plan.durable.run if plan.durable else hashlib.blake2b(self.token, digest_size=8).hexdigest()

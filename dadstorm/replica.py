@@ -109,8 +109,7 @@ class ReplicaProcess:
         self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
         self._next_tick = 0.0
-        seed = assignment.shake.seed * 1_000_003 + hash_peer(assignment.me)
-        self._late: Late[Received] = Late(assignment.shake.delay_ms, seed)
+        self._late: Late[Received] = Late(assignment.shake.delay_ms, assignment.shake_seed)
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -485,11 +484,6 @@ class LifelineClosed(Exception):
 
 def now_ms() -> float:
     return time.monotonic() * 1000
-
-
-def hash_peer(peer: Peer) -> int:
-    """A number that differs between replicas, for seeding what shakes them."""
-    return peer.operator * 4099 + peer.replica
 
 
 def main(assignment: Assignment) -> int:
