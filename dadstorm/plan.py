@@ -87,11 +87,6 @@ class Operator(msgspec.Struct, frozen=True):
     def port_schema(self, port: int) -> pa.Schema:
         return DEAD if port == DEAD_LETTERS else self.schema
 
-    @property
-    def stays(self) -> bool:
-        """Whether its slices belong to their host: they write files there, or listen."""
-        return self.kind == "sink" or (self.kind == "source" and self.params["type"] in ("tcp", "stdin"))
-
     def home(self, slice_index: int) -> int:
         """The replica that hosts a slice at first: slices in contiguous, equal runs."""
         return slice_index * len(self.replicas) // self.slices if self.slices >= len(self.replicas) else slice_index

@@ -36,7 +36,7 @@ from pcs.line import Ended, Fork, Forked, Kill, Kin, NotForked
 from pcs.mastery import Mastery
 from pcs.moves import Hands, Moves
 from pcs.status import describe
-from pcs.takeover import patience_s
+from pcs.takeover import patience_s, stays
 
 SHORT_LIFE_S = 10.0
 SHORT_LIVES_MAX = 8
@@ -377,11 +377,10 @@ class Run:
         child.lost = 0.0
 
     def _adopters(self, peer: Peer, child: Child) -> list[int]:
-        """Who may adopt a lost replica's slices, from the next in the ring on. What writes files, or listens, stays on
-        its host."""
-        stays = self._plan.operators[peer.operator].stays
-        living = [other for other in self._living(peer, child) if not stays or other in self._children]
-        return [other.replica for other in sorted(living, key=lambda o: (o.replica - peer.replica) % child.ring)]
+        """Who may adopt a lost replica's slices. What writes files, or listens, stays on its host."""
+        stay = stays(self._plan.operators[peer.operator]) is not None
+        living = self._living(peer, child)
+        return [other.replica for other in living if not stay or other in self._children]
 
     def _on_adopted(self, message: control.Adopted) -> None:
         """A replica has got slices of a lost one: ours tells us, and we the other PCSs."""

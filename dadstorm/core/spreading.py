@@ -21,6 +21,7 @@ Book = tuple[tuple[tuple[int, int, int, int], ...], tuple[Adopt, ...]]
 class Spreading:
     def __init__(self, plan: Plan) -> None:
         self._homes = Homes(plan)
+        self._sizes = [len(operator.replicas) for operator in plan.operators]
         self._unheard: dict[Peer, Adopt] = {}
 
     def slices(self, peer: Peer) -> list[int]:
@@ -28,12 +29,13 @@ class Spreading:
         return self._homes.at(*peer)
 
     def spread(self, lost: Peer, incarnation: int, living: Sequence[int]) -> None:
-        """Share out the slices of a lost replica over the living of its ring, given in ring order."""
+        """Share out the slices of a lost replica over the living of its ring."""
         self._unheard.pop(lost, None)
+        order = sorted(living, key=lambda replica: (replica - lost.replica) % self._sizes[lost.operator])
         shares: dict[int, list[tuple[int, int]]] = {}
         for place, index in enumerate(self.slices(lost)):
             after = (index, self._homes.incarnation(lost.operator, index) + 1)
-            shares.setdefault(living[place % len(living)], []).append(after)
+            shares.setdefault(order[place % len(order)], []).append(after)
         for replica, share in shares.items():
             self.adopted(Peer(lost.operator, replica), share)
             adopter = Peer(lost.operator, replica)

@@ -147,9 +147,7 @@ class SimulatedPcs:
             if other.operator == peer.operator and other != peer
         }
         if self._spreads and living:
-            size = len(cluster.plan.operators[peer.operator].replicas)
-            order = [(peer.replica + step) % size for step in range(1, size)]
-            self._spreading.spread(peer, cluster.incarnations[peer], [r for r in order if r in living])
+            self._spreading.spread(peer, cluster.incarnations[peer], [*living])
             cluster.spread(peer)
             for adopt in self._spreading.unheard():
                 self._adopt(adopt)

@@ -35,6 +35,7 @@ from typing import Any
 import structlog
 
 from dadstorm.errors import RunFailed
+from dadstorm.sinks.disk import sync_folder
 
 MAGIC = b"DSJRNL\r\n"
 VERSION = 2
@@ -125,7 +126,7 @@ class Journal:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(scratch)
         if self._fsync:
-            _sync_folder(os.path.dirname(self._path))
+            sync_folder(os.path.dirname(self._path))
 
     def _check_header(self, header: bytes, meta: dict[str, Any]) -> int:
         """How far the file counts, if its header is that of a journal of ours."""
@@ -283,12 +284,3 @@ def _write_at(file: int, data: bytes, offset: int) -> None:
     while view:
         written = os.pwrite(file, view, offset)
         view, offset = view[written:], offset + written
-
-
-def _sync_folder(path: str) -> None:
-    """Make a new file's name durable."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
