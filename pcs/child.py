@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from dadstorm.errors import UserError
 from dadstorm.wire.address import host_of, joined, numeric
 
+SHORT_LIFE_S = 10.0
+SHORT_LIVES_MAX = 8
+"""So many incarnations in a row that died this young: something kills them each time; to bring them back is no help."""
 STARVED_PATIENCE = 30
 """How many times ``suspect_after`` a process that waits for a CPU may be silent."""
 
@@ -39,6 +42,21 @@ class Child:
     """It has found itself replaced: until then others may say by whom, and it is not brought back."""
     port: socket.socket | None = None
     """Keeps the port for the next incarnation."""
+
+    def die(self) -> None:
+        """Its process has ended."""
+        now = time.monotonic()
+        self.pid, self.alive, self.lost = None, False, self.lost or now
+        short = now - self.born < SHORT_LIFE_S and not self.asked_for
+        self.short_lives = self.short_lives + 1 if short else 0
+        self.asked_for = False
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why not to bring it back once more, if so."""
+        if self.short_lives < SHORT_LIVES_MAX:
+            return None
+        return f"{self.name} died {self.short_lives} times in a row, each time within {SHORT_LIFE_S:.0f} s"
 
     def hangs(self, suspect_after_s: float) -> bool:
         """Whether it lives and was not heard of for too long, and not merely for want of a CPU: a process that could

@@ -38,9 +38,6 @@ from pcs.moves import Hands, Moves
 from pcs.status import describe
 from pcs.takeover import patience_s, stays
 
-SHORT_LIFE_S = 10.0
-SHORT_LIVES_MAX = 8
-"""So many incarnations in a row that died this young: something kills them each time; to bring them back is no help."""
 FAILED_STATUS = 1
 """A replica that ends with this has said why; bringing it back would only make it say so again."""
 NEWS_S = 1.0
@@ -249,22 +246,16 @@ class Run:
 
     def _on_death(self, peer: Peer, child: Child, report: Ended) -> None:
         log.info("replica ended", replica=child.name, pid=report.pid, status=report.status)
-        child.pid, child.alive, child.lost = None, False, child.lost or time.monotonic()
-        short = time.monotonic() - child.born < SHORT_LIFE_S
-        child.short_lives = child.short_lives + 1 if short and not child.asked_for else 0
-        child.asked_for = False
+        child.die()
         child.over = self.closing or report.status in (0, FAILED_STATUS)
         if report.status == SUPERSEDED_STATUS:
             child.idle_until = time.monotonic() + patience_s(self._plan)
         self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
             self._known.failure = control.Failed(*peer, "run", f"exit code 1; see the logs in {self.folder}")
-        if not child.over and child.short_lives >= SHORT_LIVES_MAX:
+        if not child.over and child.hopeless:
             child.over = True
-            text = (
-                f"{child.name} died {child.short_lives} times in a row, each time within {SHORT_LIFE_S:.0f} s: "
-                f"{describe(report.status)}; see the logs in {self.folder}"
-            )
+            text = f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
             self._known.failure = control.Failed(*peer, "run", text)
             self._send(self.request.master, self._known.failure)
         if not child.over and not child.idle_until:
@@ -303,7 +294,7 @@ class Run:
     def _spread_the_news(self, peer: Peer, child: Child) -> None:
         """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""
         if not self._known.directory:
-            self._fork(peer, child, None)
+            self._start_again(peer, child)
             return
         down = Down(peer.operator, peer.replica, child.incarnation)
         living = self._living(peer, child)
@@ -315,6 +306,13 @@ class Run:
             self._send(address, down)
         if not living and self._wanted(peer):
             self._respawn(peer, child)
+
+    def _start_again(self, peer: Peer, child: Child) -> None:
+        """Nobody knew of the others yet: what takes its place is told step by step, as it would have been."""
+        child.incarnation = self._moves.next_incarnation(child.incarnation)
+        if self._spreading is not None:
+            self._spreading.reborn(peer, child.incarnation)
+        self._fork(peer, child, None)
 
     def _wanted(self, peer: Peer) -> bool:
         """Whether a dead replica is to be replaced: its peers may have its slices already."""

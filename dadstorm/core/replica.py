@@ -131,11 +131,12 @@ class ReplicaMachine:
         self, living: Mapping[int, int] | None = None, slices: Mapping[int, int] | None = None
     ) -> Iterator[Action]:
         """Begin to live, with these slices in these incarnations (None: those that the plan puts here): at the start
-        of the line, or, as a later incarnation, where the copies at ``living`` say."""
+        of the line, or, as a later incarnation, where the copies at ``living`` say (None: nobody is known to be
+        dead; so it is when a replica died before anybody knew of the others)."""
         if slices is None:
             slices = dict.fromkeys(self.homes.at(*self.me), self.incarnation)
-        if self.incarnation:
-            self.ring.learn(dict(living or {}))
+        if living is not None:
+            self.ring.learn(dict(living))
         yield from self._seek(slices, anew=not self.incarnation)
         yield from self._resume_what_is_found()
 

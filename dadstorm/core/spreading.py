@@ -50,6 +50,10 @@ class Spreading:
         self.adopted(lost, slices.items())
         return slices
 
+    def reborn(self, peer: Peer, incarnation: int) -> None:
+        """A replica that died before it had done anything begins again, with its slices, in this incarnation."""
+        self.adopted(peer, [(index, incarnation) for index in self.slices(peer)])
+
     def adopted(self, by: Peer, slices: Iterable[tuple[int, int]]) -> None:
         """These (slice, incarnation) live there, whoever has decided that."""
         self._homes.moved(*by, slices)

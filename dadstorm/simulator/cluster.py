@@ -96,6 +96,10 @@ class NoFaults(Links):
     def begin(self, cluster: Cluster) -> None:
         """Put whatever is to go wrong on the agenda."""
 
+    def early_deaths(self) -> int:
+        """How often a replica dies before it begins."""
+        return 0
+
     def look(self, process: Process) -> None:
         """See where a process stands after its turn."""
 
@@ -134,7 +138,7 @@ class Cluster:
         self.chance.shuffle(peers)
         self.faults.begin(self)
         for peer in peers:
-            self.start(peer, 0, None)
+            self.start_first(peer)
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
@@ -349,7 +353,7 @@ class Cluster:
         self.chance.shuffle(peers)
         self.recoveries += sum(self.incarnations.values()) + 1
         for peer in peers:
-            self.start(peer, 0, None)
+            self.start_first(peer)
 
     def kill_pcs(self) -> None:
         """The PCS dies; its replicas live on, and the one that takes its place adopts them."""
@@ -368,6 +372,13 @@ class Cluster:
         self._to_pcs(process.peer, lambda: pcs.asked_to_respawn(operator, request))
 
     # -- processes -----------------------------------------------------------------------------------------------
+
+    def start_first(self, peer: Peer) -> None:
+        """The first process of a replica; or a later one, if it died before anybody knew of the others."""
+        early = self.faults.early_deaths()
+        if early:
+            self.pcs.reborn(peer, early)
+        self.start(peer, early, None)
 
     def start(
         self,

@@ -22,6 +22,8 @@ from dadstorm.simulator.cluster import NO_LIMIT, Cluster, NoFaults, Process
 
 SUSPECT_AFTER_MS = 300
 TICK_MS = 50.0
+EARLY_DEATHS = 0.03
+"""How often a replica dies before it begins."""
 ACTIONS_MAX = 25
 """A process that dies in the middle of something dies within so many actions."""
 
@@ -64,6 +66,9 @@ class Storm(NoFaults):
         for _ in range(self._count):
             cluster.agenda.at(self._heal_ms * self._chance.random(), self._strike)
         cluster.agenda.at(self._heal_ms, self._heal)
+
+    def early_deaths(self) -> int:
+        return 1 if self._chance.random() < EARLY_DEATHS else 0
 
     def delays_ms(self, sender: Peer, to: Peer) -> tuple[float, ...]:
         if self.healed:

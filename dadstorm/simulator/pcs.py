@@ -74,6 +74,11 @@ class SimulatedPcs:
         if not self.frozen:
             self._spread_the_news(peer)
 
+    def reborn(self, peer: Peer, incarnation: int) -> None:
+        """A replica has died before it began, and begins in this incarnation."""
+        if self._spreads:
+            self._spreading.reborn(peer, incarnation)
+
     def end(self) -> None:
         """It dies, and whatever it still has to do is not done."""
         self._over = self.frozen = True

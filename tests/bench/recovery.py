@@ -45,6 +45,8 @@ operators:
 UP = re.compile(rb'"event":"replica up".*?"pid":(\d+),"replica":"counts replica (\d+)"')
 PAUSE_S = 2.0
 """Between two kills: the copies are renewed, the replay is over."""
+KILLS_PER_REPLICA = 7
+"""Within one run: who dies eight times in a row, each time young, is given up."""
 LOOK_S = 1.5
 """How long after a kill the output is watched."""
 
@@ -126,11 +128,14 @@ def percentile(values: list[float], part: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench recovery", description=__doc__)
     parser.add_argument("--kills", type=int, default=30, help="for each way of recovery (%(default)s)")
+    parser.add_argument("--ways", nargs="+", choices=("respawn", "spread"), default=["respawn", "spread"])
     parser.add_argument("--json", action="store_true", help="print the figures as JSON as well")
     options = parser.parse_args()
     figures = {}
     for recovery, replicas, slices in (("respawn", 2, 4), ("spread", 4, 8)):
-        per_run = options.kills if recovery == "respawn" else replicas - 1
+        if recovery not in options.ways:
+            continue
+        per_run = KILLS_PER_REPLICA * replicas if recovery == "respawn" else replicas - 1
         took: list[float] = []
         others: list[float] = []
         while len(took) < options.kills:

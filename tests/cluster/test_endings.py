@@ -373,39 +373,49 @@ def test_a_run_without_parent_leaves_no_replica_that_is_stuck(tmp_path: Path) ->
     assert outcome.code == 1, outcome.err
 
 
-@pytest.mark.parametrize("generation", ["PCS", "zygote", "replica"])
-def test_a_process_that_is_killed_as_soon_as_it_is_there(diamond: Path, generation: str) -> None:
-    """Without a parent nothing can run; a replica is started again."""
+def descendants(process: psutil.Process | None, depth: int) -> list[psutil.Process]:
+    """The children of its first child's … first child, as far as they are there."""
+    for _ in range(depth):
+        try:
+            children = process.children() if process else []
+        except psutil.NoSuchProcess:
+            children = []
+        process = children[0] if children else None
+    return process.children() if process else []
+
+
+@pytest.mark.parametrize("generation", ["PCS", "zygote"])
+def test_a_parent_that_is_killed_as_soon_as_it_is_there(diamond: Path, generation: str) -> None:
+    """Without a parent nothing can run."""
     with started(diamond) as command:
         family = psutil.Process(command.process.pid)
-        depth = ["PCS", "zygote", "replica"].index(generation)
-
-        def victim() -> psutil.Process | None:
-            process: psutil.Process | None = family
-            for _ in range(depth + 1):
-                try:
-                    children = process.children() if process else []
-                except psutil.NoSuchProcess:
-                    children = []
-                process = children[0] if children else None
-            return process
-
-        until(lambda: victim() is not None, f"there is a {generation}")
-        found = victim()
-        assert found is not None
-        found.kill()
-        if generation == "replica":
-            wait_for(command, RUNNING)
-            command.interrupt()
+        depth = ["PCS", "zygote"].index(generation)
+        until(lambda: bool(descendants(family, depth)), f"there is a {generation}")
+        descendants(family, depth)[0].kill()
         outcome = command.ended(20)
     nothing_is_left()
     assert "Traceback" not in outcome.err
-    if generation == "replica":
-        assert is_a_prefix(outcome.ok()) > 0
-    else:
-        assert outcome.code == 1, outcome.err
-        assert "\nfailed: " in f"\n{outcome.err}", outcome.err
+    assert outcome.code == 1, outcome.err
+    assert "\nfailed: " in f"\n{outcome.err}", outcome.err
 
+
+@pytest.mark.parametrize("recovery", ["respawn", "spread"])
+@pytest.mark.parametrize("victims", [[0], [1], [5], [1, 2]])
+def test_replicas_that_are_killed_as_soon_as_they_are_there(diamond: Path, victims: list[int], recovery: str) -> None:
+    """Nobody knows of the others yet; they are started again."""
+    (diamond / "diamond.yaml").write_text(f"recovery: {recovery}\n{DIAMOND}")
+    with started(diamond) as command:
+        family = psutil.Process(command.process.pid)
+        until(lambda: len(descendants(family, 2)) > max(victims), "they are there")
+        there = descendants(family, 2)
+        for number in victims:
+            there[number].kill()
+        wait_for(command, RUNNING)
+        command.interrupt()
+        outcome = command.ended(20)
+    nothing_is_left()
+    assert "Traceback" not in outcome.err
+    assert is_a_prefix(outcome.ok()) > 0
 
 
 @pytest.mark.parametrize(

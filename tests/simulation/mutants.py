@@ -450,6 +450,17 @@ def repeats_move_the_frontier() -> Patches:
     yield Inlet, "offer", offer
 
 
+@mutant
+def who_died_before_it_began_thinks_that_it_is_alone() -> Patches:
+    """Nobody has told it who lives, and it takes them all for dead."""
+    begin = ReplicaMachine.begin
+
+    def alone(self: ReplicaMachine, living: Any = None, slices: Any = None) -> Any:
+        return begin(self, {} if self.incarnation and living is None else living, slices)
+
+    return [(ReplicaMachine, "begin", alone)]
+
+
 def main() -> int:
     """All mutants, or those whose names hold one of the arguments; how soon each is caught."""
     names = [name for name in MUTANTS if not sys.argv[1:] or any(word in name for word in sys.argv[1:])]
