@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import traceback
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import get_args
 
 import msgspec
 import structlog
@@ -38,7 +37,7 @@ from dadstorm.core.steward import PATIENCE
 from dadstorm.durable.disk import Disk, journals
 from dadstorm.durable.loss import lost
 from dadstorm.emitted import EmittedLines
-from dadstorm.errors import DadstormError, UserError
+from dadstorm.errors import UserError
 from dadstorm.heart import Heart
 from dadstorm.late import Late
 from dadstorm.operators import make_kernel
@@ -130,9 +129,7 @@ class ReplicaProcess:
             return 0
         except BaseException as error:  # Also SystemExit: nothing here may end without a word.
             linger_ms = LINGER_MS
-            last_words = self._last_words(error)
-            for listener in (self._reports.master, self._assignment.pcs):
-                self._endpoint.send(listener, last_words)
+            self._reports.last_words(self._explained(error))
             return 1
         finally:
             if self._heart is not None:
@@ -146,19 +143,13 @@ class ReplicaProcess:
         hello = control.Hello(*self._assignment.me, os.getpid(), self._address_bound, self._assignment.incarnation)
         self._endpoint.send(self._reports.master, hello)
 
-    def _last_words(self, error: BaseException) -> control.Failed:
-        me = self._assignment.me
-        if isinstance(error, zmq.ZMQError) and not self._machine:
-            error = UserError(
-                f"operator {self._operator.name}: cannot listen on {self._assignment.bind}: {error.strerror}. "
-                "Choose another address, or leave it out to have one chosen."
-            )
-        if isinstance(error, DadstormError):
-            log.error("failed", error=str(error))
-            fault: Literal["user", "run"] = "user" if isinstance(error, UserError) else "run"
-            return control.Failed(me.operator, me.replica, fault, str(error))
-        log.error("defect", traceback=traceback.format_exc())
-        return control.Failed(me.operator, me.replica, "defect", traceback.format_exc())
+    def _explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, zmq.ZMQError) or self._machine:
+            return error
+        return UserError(
+            f"operator {self._operator.name}: cannot listen on {self._assignment.bind}: {error.strerror}. "
+            "Choose another address, or leave it out to have one chosen."
+        )
 
     def _build(self) -> None:
         assignment = self._assignment
@@ -264,9 +255,10 @@ class ReplicaProcess:
             if not self._where:
                 self._early.append(received)
                 return
-            self._on_peer(machine, message, received)
-            if isinstance(message, Adopt) and machine.hosts(index for index, _ in message.slices):
-                self._endpoint.send(self._assignment.pcs, control.Adopted(*self._assignment.me, message.slices))
+            if isinstance(message, Adopt):
+                self._on_adopt(machine, message, received)
+            else:
+                self._on_peer(machine, message, received)
         elif isinstance(message, control.Directory):
             self._on_directory(machine, message)
         elif isinstance(message, control.Start):
@@ -298,6 +290,16 @@ class ReplicaProcess:
                 self._disk.clear()
         else:
             self._endpoint.drop(f"a {type(message).__name__} is not for replicas")
+
+    def _on_adopt(self, machine: ReplicaMachine, message: Adopt, received: Received) -> None:
+        """Slices of a peer that is lost are to be resumed here; who asks for that is to hear that it was heard."""
+        slices, begun = [index for index, _ in message.slices], now_ms()
+        known = machine.hosts(slices)
+        self._on_peer(machine, message, received)
+        if machine.hosts(slices):
+            self._endpoint.send(self._assignment.pcs, control.Adopted(*self._assignment.me, message.slices))
+            if not known:
+                self._reports.adopts(message, begun)
 
     def _cut(self, cuts: Cuts) -> None:
         """From now on the network looks cut like this."""

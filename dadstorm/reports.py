@@ -7,14 +7,17 @@ is finished: without a PuppetMaster it is the PCSs that end a run, and a PCS may
 from __future__ import annotations
 
 import resource
+import traceback
+from typing import Literal
 
 import structlog
 
-from dadstorm.core.messages import Peer
+from dadstorm.core.messages import Adopt, Peer
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
 from dadstorm.emitted import EmittedLines
-from dadstorm.stopwatch import Stopwatch
+from dadstorm.errors import DadstormError, UserError
+from dadstorm.stopwatch import Stopwatch, now_ms
 from dadstorm.wire import control
 from dadstorm.wire.address import is_address
 from dadstorm.wire.endpoint import Endpoint
@@ -36,7 +39,7 @@ class Reports:
         self._pcs = pcs
         self._me = me
         self._incarnation = incarnation
-        self._stopwatch = Stopwatch(me, incarnation, resume)
+        self._stopwatches = [] if resume is None else [Stopwatch(me, incarnation, now_ms(), resume)]
         self._lines: EmittedLines | None = None
         self._cuts: dict[int, tuple[int, float]] = {}
         """Per slice: its newest snapshot, and when it was first seen."""
@@ -60,6 +63,10 @@ class Reports:
         """From now on every tuple is told."""
         self._lines = lines
 
+    def adopts(self, adopt: Adopt, since_ms: float) -> None:
+        """Slices of somebody who is lost are being resumed here."""
+        self._stopwatches.append(Stopwatch(self._me, self._incarnation, since_ms, adopt=adopt))
+
     def emitted(self, rows: Rows) -> None:
         assert self._lines is not None, "only a machine that is tapped tells what it emits"
         self._lines.add(rows)
@@ -71,13 +78,27 @@ class Reports:
         if text:
             self._endpoint.send(self.master, control.Emitted(*self._me, text))
 
+    def last_words(self, error: BaseException) -> None:
+        """What ended the replica; to be called where it is handled."""
+        if isinstance(error, DadstormError):
+            log.error("failed", error=str(error))
+            fault: Literal["user", "run"] = "user" if isinstance(error, UserError) else "run"
+            failed = control.Failed(*self._me, fault, str(error))
+        else:
+            log.error("defect", traceback=traceback.format_exc())
+            failed = control.Failed(*self._me, "defect", traceback.format_exc())
+        for listener in (self.master, self._pcs):
+            self._endpoint.send(listener, failed)
+
     def turn(self, machine: ReplicaMachine, state: control.State, now_ms: float) -> None:
         """Now and then, and at once when the state has changed, tell how far the replica is."""
         for index, slice_ in machine.slices.items():
             if slice_.keeper and self._cuts.get(index, (0, 0.0))[0] < slice_.keeper.vault.newest:
                 self._cuts[index] = (slice_.keeper.vault.newest, now_ms)
-        if (recovered := self._stopwatch.look(machine.resumed, machine.slices.values())) is not None:
-            self._endpoint.send(self.master, recovered)
+        for stopwatch in list(self._stopwatches):
+            if (recovered := stopwatch.look(machine.resumed, machine.slices)) is not None:
+                self._stopwatches.remove(stopwatch)
+                self._endpoint.send(self.master, recovered)
         if machine.steward.gone != self._alone:
             self._alone = machine.steward.gone
             how = "gone: we go on without copies, if nobody else holds them" if self._alone else "back: it gets copies"

@@ -45,8 +45,13 @@ def recovery(message: control.Recovered) -> str:
         "restored": message.restored_ms,
         "replayed": message.replayed_ms,
     }
+    if message.slices:
+        del steps["detected"], steps["spawned"]
     told = ", ".join(f"{step} {ms:.0f}" for step, ms in steps.items())
-    return f"in {sum(steps.values()):.0f} ms ({told}), incarnation {message.incarnation}"
+    as_what = f"incarnation {message.incarnation}"
+    if message.slices:
+        as_what = f"slices {', '.join(map(str, message.slices))} at replica {message.at}"
+    return f"in {sum(steps.values()):.0f} ms ({told}), {as_what}"
 
 
 def signal_name(number: int) -> str:

@@ -266,15 +266,18 @@ class TakeOver(msgspec.Struct, tag="take-over", frozen=True):
 
 
 class Recovered(msgspec.Struct, tag="recovered", frozen=True):
-    """Replica → PuppetMaster: a later incarnation stands where its predecessor stood; how long each step took."""
+    """Replica → PuppetMaster: who was lost is back, or these slices of it are, at another replica of its operator, and
+    stand where they stood; how long each step took."""
 
     operator: int
     replica: int
     incarnation: int
+    at: int
+    slices: tuple[int, ...]
     detected_ms: float
     spawned_ms: float
-    restored_ms: float
-    replayed_ms: float
+    restored_ms: float = 0.0
+    replayed_ms: float = 0.0
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,6 +44,7 @@ operators:
   apart:  {{input: others, filter: n >= 0}}
 """
 UP = re.compile(rb'"event":"replica up".*?"pid":(\d+),"replica":"counts replica (\d+)"')
+STEPS = ("detected", "spawned", "restored", "replayed")
 PAUSE_S = 2.0
 """Between two kills: the copies are renewed, the replay is over."""
 KILLS_PER_REPLICA = 7
@@ -87,11 +89,28 @@ class Growth:
         self._thread.join()
 
 
-def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int) -> tuple[list[float], list[float]]:
-    """Kill replicas of one run, one after the other: the recoveries in seconds, and the other stream's pauses."""
+@dataclass
+class Found:
+    took: list[float] = field(default_factory=list)
+    """Kill -9 to new output, in seconds."""
+    beside: list[float] = field(default_factory=list)
+    """The longest pause of the other stream after each kill."""
+    steps: list[dict[str, int]] = field(default_factory=list)
+    """What the event log says: milliseconds by step, of each recovery."""
+
+    def median_of(self, step: str) -> float:
+        return statistics.median(steps[step] for steps in self.steps if step in steps)
+
+    def told(self) -> str:
+        """The steps of a recovery, each a median of its own."""
+        order = [step for step in STEPS if any(step in steps for steps in self.steps)]
+        return ", ".join(f"{step} {self.median_of(step):.0f} ms" for step in order)
+
+
+def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int, found: Found) -> None:
+    """Kill replicas of one run, one after the other."""
     text = TOPOLOGY.format(recovery=recovery, keys=KEYS, rate=RATE, replicas=replicas, slices=slices)
     (folder / "recovery.yaml").write_text(text)
-    took, others = [], []
     with running("run", "recovery.yaml", cwd=folder) as command:
         output, apart = Growth(folder / "out" / "counts.csv"), Growth(folder / "out" / "apart.csv")
         least = WARM_TUPLES * len("12345,1\n")
@@ -104,16 +123,19 @@ def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int)
             killed = time.monotonic()
             time.sleep(LOOK_S)
             _, end = output.longest_pause(killed, killed + LOOK_S)
-            took.append(end - killed)
+            found.took.append(end - killed)
             begin, end = apart.longest_pause(killed, killed + LOOK_S)
-            others.append(end - begin)
+            found.beside.append(end - begin)
             time.sleep(PAUSE_S - LOOK_S)
             assert command.process.poll() is None, command.err.text
         output.stop()
         apart.stop()
         command.interrupt()
         command.ended(60)
-    return took, others
+    events = next(folder.glob("runs/*/events.log")).read_text()
+    for event in re.findall(r" recovered counts .*| spread counts .*", events):
+        event = event.replace("after", "detected")
+        found.steps.append({name: int(ms) for name, ms in re.findall(rf"({'|'.join(STEPS)}) (\d+)", event)})
 
 
 def log_of(folder: Path) -> bytes:
@@ -136,16 +158,15 @@ def main() -> int:
         if recovery not in options.ways:
             continue
         per_run = KILLS_PER_REPLICA * replicas if recovery == "respawn" else replicas - 1
-        took: list[float] = []
-        others: list[float] = []
-        while len(took) < options.kills:
+        found = Found()
+        while len(found.took) < options.kills:
             folder = Path(tempfile.mkdtemp(prefix="recovery-"))
             try:
-                found, pauses = measure(folder, recovery, min(per_run, options.kills - len(took)), replicas, slices)
+                measure(folder, recovery, min(per_run, options.kills - len(found.took)), replicas, slices, found)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            took += found
-            others += pauses
+            print(f"  {recovery}: {len(found.took)} of {options.kills} kills", file=sys.stderr)
+        took, others = found.took, found.beside
         figures[recovery] = {
             "kills": len(took),
             "p50": statistics.median(took),
@@ -156,6 +177,7 @@ def main() -> int:
         }
         print(f"{recovery}: {replicas} replicas, {slices} slices, {KEYS:,} keys, {RATE:,} tuples/s, {len(took)} kills")
         print(f"  kill -9 to new output: p50 {figures[recovery]['p50']:.3f} s, p99 {figures[recovery]['p99']:.3f} s")
+        print(f"  of that, medians: {found.told()}")
         print(f"  a stream beside it pauses {statistics.median(others):.3f} s (p50), at worst {max(others):.3f} s")
     if options.json:
         print(json.dumps(figures))
