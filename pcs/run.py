@@ -65,12 +65,12 @@ class Run:
         self._elsewhere: dict[Peer, float] = {}
         """Replicas of other hosts that were said to be dead, and when."""
         self._copies = Copies(plan, home.endpoint, self._send, 0 if kept is None else kept.incarnation + 1)
-        self._spreading = Spreading(plan) if plan.recovery == "spread" else None
         self._known = Known(plan)
         self._barred: frozenset[str] = frozenset()
         """Where nothing of this run may be sent to: the network is to look cut."""
         hands = Hands(self._send, self.tell_owner, self._bring_up)
         self._moves = Moves(self._known, request, home, self._children, hands)
+        self._spreading = Spreading(plan, self._moves.next_incarnation) if plan.recovery == "spread" else None
         if kept is not None:
             self._known.restore(kept)
             self._partition(kept.cuts)

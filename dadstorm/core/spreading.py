@@ -3,12 +3,13 @@
 The PCS that saw a replica die has the last word on who resumes its slices: the living of its ring, in turns from the
 next one on. Each gets an ``Adopt``, which is said again until it has been heard. If an adopter dies too, its slices,
 adopted ones and its own, are shared out again; if nobody is left, the last one is started anew and resumes them all.
-Every time, the incarnation of each slice grows, so that whatever an earlier owner still says is outdone.
+Every time, the incarnation of each slice grows, so that whatever an earlier owner still says is outdone. Two PCSs that
+do not hear of each other never choose the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dadstorm.core.homes import Homes
 from dadstorm.core.messages import Adopt, Peer
@@ -19,7 +20,9 @@ Book = tuple[tuple[tuple[int, int, int, int], ...], tuple[Adopt, ...]]
 
 
 class Spreading:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, next_incarnation: Callable[[int], int] = lambda known: known + 1) -> None:
+        """``next_incarnation``: which one to choose after the one that is known."""
+        self._next = next_incarnation
         self._homes = Homes(plan)
         self._sizes = [len(operator.replicas) for operator in plan.operators]
         self._unheard: dict[Peer, Adopt] = {}
@@ -34,7 +37,7 @@ class Spreading:
         order = sorted(living, key=lambda replica: (replica - lost.replica) % self._sizes[lost.operator])
         shares: dict[int, list[tuple[int, int]]] = {}
         for place, index in enumerate(self.slices(lost)):
-            after = (index, self._homes.incarnation(lost.operator, index) + 1)
+            after = (index, self._next(self._homes.incarnation(lost.operator, index)))
             shares.setdefault(order[place % len(order)], []).append(after)
         for replica, share in shares.items():
             self.adopted(Peer(lost.operator, replica), share)
@@ -46,7 +49,7 @@ class Spreading:
     def respawn(self, lost: Peer) -> dict[int, int]:
         """A lost replica resumes its slices itself: in which incarnations."""
         self._unheard.pop(lost, None)
-        slices = {index: self._homes.incarnation(lost.operator, index) + 1 for index in self.slices(lost)}
+        slices = {index: self._next(self._homes.incarnation(lost.operator, index)) for index in self.slices(lost)}
         self.adopted(lost, slices.items())
         return slices
 

@@ -79,9 +79,11 @@ def is_right(folder: Path, outcome: Outcome) -> None:
 ON_B = ("numbers 1", "some 1", "counts 0")
 
 
-def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovery", ["respawn", "spread"])
+def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path, recovery: str) -> None:
     with hosts(tmp_path, a=(), b=()) as there:
-        outcome = scripted(tmp_path, TOPOLOGY, there, "Start", "Wait 1000", "Kill b", "Wait 4500", "Status")
+        text = f"recovery: {recovery}\n{TOPOLOGY}"
+        outcome = scripted(tmp_path, text, there, "Start", "Wait 1000", "Kill b", "Wait 4500", "Status")
     is_right(tmp_path, outcome)
     log = events(tmp_path)
     for replica in ON_B:
@@ -89,11 +91,12 @@ def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path) -> None:
         assert not re.search(rf"^{replica}.*{there['b']}".replace(" ", " +"), outcome.out, re.M)
 
 
-def test_a_host_that_was_only_cut_off_finds_itself_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovery", ["respawn", "spread"])
+def test_a_host_that_was_only_cut_off_finds_itself_replaced(tmp_path: Path, recovery: str) -> None:
     """Both incarnations live for a while, on either side."""
     lines = ["Start", "Wait 1000", "Partition b a", "Partition b localhost", "Wait 4500", "Heal"]
     with hosts(tmp_path, a=(), b=()) as there:
-        outcome = scripted(tmp_path, TOPOLOGY, there, *lines)
+        outcome = scripted(tmp_path, f"recovery: {recovery}\n{TOPOLOGY}", there, *lines)
     is_right(tmp_path, outcome)
     assert all(f" moved {replica} to " in events(tmp_path) for replica in ON_B)
 
