@@ -80,6 +80,7 @@ class ReplicaProcess:
         self._assignment = assignment
         self._plan = msgspec.msgpack.decode(assignment.plan, type=Plan)
         self._operator = self._plan.operators[assignment.me.operator]
+        self._input_schema = self._plan.input_schema(self._operator) if self._operator.inputs else None
         self.name = f"{self._operator.name}.{assignment.me.replica}"
         keys = None if assignment.keys is None else load_keys(assignment.keys)
         self._keys = keys
@@ -342,9 +343,9 @@ class ReplicaProcess:
             return None
         if not isinstance(message, Tiles):
             return decode_table(body)
-        if not self._operator.inputs:
+        if self._input_schema is None:
             raise ProtocolError("tiles for a source")
-        return decode_rows(body, self._plan.input_schema(self._operator))
+        return decode_rows(body, self._input_schema)
 
     def _start(self) -> None:
         self._started = True

@@ -27,6 +27,7 @@ class Checks:
         self._me = me
         self._operator = plan.operators[me.operator]
         self._schema = plan.input_schema(self._operator) if self._operator.inputs else pa.schema([])
+        self._no_rows = Rows.empty(self._schema)
 
     def producer(self, message: Tiles | Done | Gone) -> Operator:
         """The operator that a message of our input comes from."""
@@ -84,7 +85,7 @@ class Checks:
 
     def _under_our_schema(self, rows: Rows | None) -> Rows:
         if rows is None:
-            return Rows.empty(self._schema)
+            return self._no_rows
         found = rows.data.schema
         if found.equals(self._schema):
             return rows

@@ -125,6 +125,7 @@ class GenerateReader:
     ) -> None:
         params = operator.params
         self._schema = operator.schema
+        self._no_rows = Rows.empty(self._schema)
         self._slice = slice_index
         self._slices = operator.slices
         self._count: int | None = params.get("count")
@@ -144,13 +145,13 @@ class GenerateReader:
         if self._drained or (self._count is not None and self._hi >= self._count):
             self._hi = END
         if self._hi == END or max_rows <= 0:
-            return Records(Rows.empty(self._schema), self._hi)
+            return Records(self._no_rows, self._hi)
         if not self._row_bytes:
             sample = self._make(np.arange(self._hi, self._hi + 64, dtype=np.int64))
             self._row_bytes = max(1.0, sample.nbytes / 64)
         seqs, hi = self._own(last, max(1, min(max_rows, BATCH_ROWS, int(max_bytes / self._row_bytes))))
         self._hi = END if hi == self._count else hi
-        return Records(self._make(seqs) if len(seqs) else Rows.empty(self._schema), self._hi)
+        return Records(self._make(seqs) if len(seqs) else self._no_rows, self._hi)
 
     def mark(self, cut: int) -> Mark:
         return {}
