@@ -20,7 +20,8 @@ Runs a topology on this machine to the end of its inputs, or until ^C, which dra
 under way and stops cleanly. Progress goes to standard error, results to files (or the terminal).
 
 examples:
-  dadstorm run configs/reach.yaml                      each result to out/<operator>.csv
+  dadstorm run configs/reach.yaml                      each result to out/<operator>, by Spark
+  dadstorm run wordcount.yaml --sink csv               to out/<operator>.csv, without Spark
   dadstorm run wordcount.yaml --out results --sink parquet
   dadstorm run job.yaml --script experiment.txt        with commands: Start, Freeze, Crash, Wait …
   dadstorm run live.yaml --sink console                rows on the terminal as they come

@@ -12,7 +12,7 @@ TOPOLOGY = "the topology, in YAML or in the original language"
 def run_options(parser: argparse.ArgumentParser, *, script: str) -> None:
     """What ``dadstorm run`` and ``puppetmaster`` both take; ``script``: what a script is for."""
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: out)")
-    parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: csv)")
+    parser.add_argument("--sink", choices=FORMATS, help="how results are written (default: spark, as Parquet)")
     lib_option(parser)
     parser.add_argument("--runs", metavar="DIR", default="runs", help="folder for logs and journals (default: runs)")
     parser.add_argument("--script", metavar="FILE", help=script)

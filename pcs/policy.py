@@ -114,8 +114,8 @@ class Policy:
             # Settings can name code to be loaded, and programs to be started.
             if operator.params.get("conf") or not str(operator.params.get("master", "local")).startswith("local"):
                 problem = f"{what}: this PCS runs Spark embedded and as it is: leave out conf and master"
-            else:
-                problem = java.problem()
+            elif missing := java.problem():
+                problem = f"{what}: {missing}; {java.WITHOUT}"
         return [problem] if problem else []
 
     def _custom(self, operator: Operator) -> list[str]:

@@ -43,7 +43,7 @@ def check_spark(plan: Plan) -> None:
     """If something on this machine is written with Spark, there have to be a PySpark and a Java."""
     here = (one for one in plan.operators if any(replica.host == LOCAL for replica in one.replicas))
     if any(one.kind == "sink" and one.params["format"] == "spark" for one in here) and (problem := java.problem()):
-        raise UserError(problem)
+        raise UserError(f"{problem}; {java.WITHOUT}")
 
 
 def check_files(plan: Plan) -> None:

@@ -13,6 +13,7 @@ import time
 from dadstorm.core.line import END
 from dadstorm.errors import printable
 from dadstorm.plan import Plan
+from dadstorm.spark.session import shown_file
 from puppetmaster.deployment import Snapshot
 
 LIVE_EVERY_S = 0.1
@@ -79,7 +80,10 @@ class Progress:
         for operator in self._plan.operators:
             path = operator.params.get("path")
             if operator.kind == "sink" and path:
-                show_output(os.path.relpath(path), path, written.get(operator.name, 0))
+                table = operator.params["format"] == "spark"
+                show = show_table if table else show_output
+                beginning = shown_file(operator.name, folder) if table else path
+                show(os.path.relpath(path), beginning, written.get(operator.name, 0))
         sys.stderr.write(
             f"{self._plan.name}: {look.rows_read:,} tuples in {seconds:.2f} s ({look.rows_read / seconds:,.0f}/s), "
             f"{look.replicas} replicas, logs in {os.path.relpath(folder)}\n"
@@ -88,16 +92,34 @@ class Progress:
 
 
 def show_output(name: str, path: str, rows: int) -> None:
-    """How an output begins."""
+    """How a file begins."""
     print(f"{name}: {rows:,} rows")
     if os.path.isfile(path):
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
-            for line in itertools.islice(file, SHOWN_ROWS):
-                text = printable(line[: SHOWN_WIDTH + 1].rstrip("\n"))
-                print("  " + (text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"))
-        if rows > SHOWN_ROWS:
-            print(f"  … {rows - SHOWN_ROWS:,} more")
+        _show_lines(path, SHOWN_ROWS)
+        _show_more(rows)
     sys.stdout.flush()
+
+
+def show_table(name: str, path: str, rows: int) -> None:
+    """How a table begins: ``path`` is what Spark read back of it."""
+    there = os.path.isfile(path)
+    print(f"{name}: {rows:,} rows{', read back through Spark:' if there else ''}")
+    if there:
+        _show_lines(path, None)
+        _show_more(rows)
+    sys.stdout.flush()
+
+
+def _show_lines(path: str, count: int | None) -> None:
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+        for line in itertools.islice(file, count):
+            text = printable(line[: SHOWN_WIDTH + 1].rstrip("\n"))
+            print("  " + (text if len(text) <= SHOWN_WIDTH else text[: SHOWN_WIDTH - 1] + "…"))
+
+
+def _show_more(rows: int) -> None:
+    if rows > SHOWN_ROWS:
+        print(f"  … {rows - SHOWN_ROWS:,} more")
 
 
 def _columns() -> int:

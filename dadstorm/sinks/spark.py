@@ -29,7 +29,8 @@ from dadstorm.sinks.base import Mark
 from dadstorm.sinks.disk import told
 from dadstorm.sinks.rows_out import Progress
 from dadstorm.spark.commits import Chain, Commit, Line, Task, chain, commit_name, due, summed
-from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason
+from dadstorm.spark.reading import SHOWN_ROWS, Reader, shown
+from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason, shown_file
 from dadstorm.spark.table import Header, Table, gone
 from dadstorm.spark.writer import Writer
 
@@ -284,6 +285,7 @@ class SparkSink:
         commit = Commit(task.lo, task.hi, count, digest, epochs, folder, self._ordinal)
         if task.found is not None:
             if task.found.same_rows(commit):
+                self._show(task, session)
                 self._done(task.found)
                 return
             log.warning("other rows than before: written again", sink=self._name, commit=name)
@@ -292,7 +294,21 @@ class SparkSink:
             with told(self._name, self._path):
                 self._table.drop(refused)
         self._write(commit, task, session)
+        self._show(task, session)
         self._done(commit)
+
+    def _show(self, task: Task, session: Session) -> None:
+        """The table is complete: how it begins, read back through Spark, for whoever started the run."""
+        if task.hi != END:
+            return
+        try:
+            reader = Reader(self._header, session)
+            mine = [commit for commit in self._table.commits() if commit.run == self._ordinal]
+            text = shown(reader.head(self._path, mine, SHOWN_ROWS), reader.schema)
+            with open(shown_file(self._name, self._folder), "w", encoding="utf-8") as file:
+                file.write(text)
+        except Exception as error:  # It is in the table, whether it can be shown or not.
+            log.warning("cannot be shown", sink=self._name, error=reason(error))
 
     def _write(self, commit: Commit, task: Task, session: Session) -> None:
         out: str | None = None

@@ -36,7 +36,8 @@ def csv_lines(batch: pa.RecordBatch, ragged: bool = False) -> pa.Buffer:
     """
     if ragged:
         return _ragged_csv(batch)
-    columns = [_text(c) if pa.types.is_floating(c.type) or pa.types.is_timestamp(c.type) else c for c in batch.columns]
+    special = (pa.types.is_floating, pa.types.is_timestamp)
+    columns = [as_text(column) if any(kind(column.type) for kind in special) else column for column in batch.columns]
     alone = len(columns) == 1
     if not (alone and _any_empty(columns[0])) and not any(_has(c, _CSV_SPECIAL) for c in columns):
         out = pa.BufferOutputStream()
@@ -68,7 +69,7 @@ def json_lines(batch: pa.RecordBatch, ragged: bool = False) -> pa.Buffer:
 
 def console_lines(batch: pa.RecordBatch, operator: str, ragged: bool = False) -> pa.Buffer:
     """``operator: f1, f2``, one line a row: control characters are shown as escapes, never sent to the terminal."""
-    texts = [_escaped(_text(column), delete=True) if _is_text(column) else _text(column) for column in batch.columns]
+    texts = [_escaped(column, delete=True) if _is_text(column) else as_text(column) for column in batch.columns]
     if ragged:
         return _concatenated([f"{operator}: ", *_present(batch.columns, texts, ", "), "\n"], null="")
     return _concatenated([f"{operator}: ", *_separated(texts, ", ")], null="")
@@ -102,7 +103,7 @@ def _present(columns: Sequence[pa.Array], texts: Sequence[pa.Array], separator: 
     return parts[::-1]
 
 
-def _text(column: pa.Array) -> pa.Array:
+def as_text(column: pa.Array) -> pa.Array:
     """The column as strings, null staying null."""
     if _is_text(column):
         return column
@@ -124,7 +125,7 @@ def _with_point(column: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _csv_field(column: pa.Array) -> pa.Array:
-    text = _text(column)
+    text = as_text(column)
     if not _has(text, _CSV_SPECIAL):
         return text
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
@@ -136,10 +137,10 @@ def _json_value(column: pa.Array) -> tuple[pa.Array, str]:
     if _is_text(column):
         return _escaped(column, quotes=True), '"'
     if pa.types.is_timestamp(column.type):
-        return _text(column), '"'
+        return as_text(column), '"'
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
-    return _text(column), ""
+    return as_text(column), ""
 
 
 def _escaped(text: pa.Array, quotes: bool = False, delete: bool = False) -> pa.Array:

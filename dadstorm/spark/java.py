@@ -20,6 +20,8 @@ from dadstorm.errors import UserError
 
 LEAST = 17
 INSTALL = "pip install 'dadstorm[spark]' brings PySpark and a Java"
+WITHOUT = "or write without Spark: --sink csv (or jsonl, parquet, console)"
+"""The other way out, where it is a sink that needs Spark."""
 ASKED_WITHIN_S = 20.0
 
 _RELEASE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
@@ -88,7 +90,7 @@ def find(environ: Mapping[str, str] | None = None) -> Java:
 def problem(environ: Mapping[str, str] | None = None) -> str | None:
     """Why Spark cannot be started on this machine, as far as that can be told without starting it."""
     if importlib.util.find_spec("pyspark") is None:
-        return f"PySpark is not installed, and a sink of this topology writes with Spark: {INSTALL}"
+        return f"this needs Spark, and PySpark is not installed: {INSTALL}"
     try:
         find(environ)
     except UserError as error:

@@ -200,6 +200,11 @@ def log_file(settings: Settings, folder: str) -> str:
     return os.path.join(folder, f"spark-{settings.name}.log")
 
 
+def shown_file(name: str, folder: str) -> str:
+    """How a table begins, for the front end of the run whose folder this is."""
+    return os.path.join(folder, f"spark-{name}.txt")
+
+
 def scratch_folder(settings: Settings, folder: str) -> str:
     """What Spark keeps while it runs."""
     return os.path.join(os.path.abspath(folder), f"spark-{settings.name}")

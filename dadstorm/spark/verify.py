@@ -10,27 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dadstorm.core.line import END
 from dadstorm.core.rows import Rows
 from dadstorm.errors import UserError
-from dadstorm.plan import Field, schema_of
 from dadstorm.spark.commits import Commit, chain, summed
+from dadstorm.spark.reading import Reader
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason
 from dadstorm.spark.table import META, Header, Table
-from dadstorm.spark.writer import SPARK_TYPES, columns_of, options_of
-
-READ_OPTIONS: dict[str, dict[str, str]] = {
-    # Spark writes "" for an empty text and nothing for null, and takes both for null unless null has another name.
-    "csv": {"multiLine": "true", "nullValue": "\ue000null"},
-    "json": {"allowNonNumericNumbers": "true"},
-}
-"""What it takes to read exactly what was written."""
 
 
 def verify(path: str, session: Session | None = None) -> int:
@@ -76,47 +67,10 @@ def _stray(table: Table, commits: list[Commit]) -> Iterator[str]:
             yield f"{name} is no commit of the manifest"
 
 
-class _Reader:
-    """Reads back the rows of one folder, as columns of the table in their order."""
-
-    def __init__(self, header: Header, session: Session | None) -> None:
-        self._header = header
-        self._session = session
-        fields = [Field(name, kind) for name, kind in header.columns]  # type: ignore[arg-type]
-        self._columns = columns_of(fields, header.with_id)
-        self.schema = schema_of(self._columns)
-
-    def __call__(self, folder: str) -> Iterable[pa.RecordBatch]:
-        table = self._parquet(folder) if self._session is None else self._spark(self._session, folder)
-        table = table.select(self.schema.names)
-        columns = [_as(column, field.type) for column, field in zip(table.columns, self.schema, strict=True)]
-        batches: list[pa.RecordBatch] = pa.Table.from_arrays(columns, schema=self.schema).combine_chunks().to_batches()
-        return batches
-
-    def _parquet(self, folder: str) -> pa.Table:
-        import pyarrow.dataset as ds
-
-        by = [(name, self.schema.field(name).type) for name in self._header.partition_by]
-        parts = ds.partitioning(pa.schema(by), flavor="hive") if by else None
-        return ds.dataset(folder, format="parquet", partitioning=parts, partition_base_dir=folder).to_table()
-
-    def _spark(self, session: Session, folder: str) -> pa.Table:
-        schema = ", ".join(f"`{field.name.replace('`', '``')}` {SPARK_TYPES[field.type]}" for field in self._columns)
-        form = self._header.format
-        options = READ_OPTIONS.get(form, {}) | options_of(form, self._header.options)
-        reader = session.spark.read.format(form).schema(schema).options(**options)
-        table: pa.Table = reader.load(f"file://{folder}").toArrow()
-        return table
-
-
-def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else pc.cast(column, kind)
-
-
 @contextlib.contextmanager
-def _reader(header: Header, session: Session | None) -> Iterator[_Reader]:
+def _reader(header: Header, session: Session | None) -> Iterator[Reader]:
     if header.format == "parquet" or session is not None:
-        yield _Reader(header, None if header.format == "parquet" else session)
+        yield Reader(header, None if header.format == "parquet" else session)
         return
     with tempfile.TemporaryDirectory(prefix="dadstorm-") as folder:
         try:
@@ -124,19 +78,19 @@ def _reader(header: Header, session: Session | None) -> Iterator[_Reader]:
         except SessionLost as error:
             raise UserError(str(error)) from None
         try:
-            yield _Reader(header, session)
+            yield Reader(header, session)
         finally:
             session.close()
 
 
-def _commit(table: Table, header: Header, commit: Commit, read: _Reader) -> Iterator[str]:
+def _commit(table: Table, header: Header, commit: Commit, read: Reader) -> Iterator[str]:
     assert commit.folder is not None
     folder = os.path.join(table.path, commit.folder)
     if not os.path.isdir(folder):
         yield f"there is no {commit.folder}"
         return
     try:
-        batches = list(read(folder))
+        batches = read.folder(folder)
     except Exception as error:  # Of Arrow or of Spark, whatever is wrong with the files.
         yield f"{commit.folder} cannot be read: {reason(error)}"
         return

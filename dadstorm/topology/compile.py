@@ -34,8 +34,8 @@ def load(
     """Compile a topology.
 
     ``libs``: further folders for CUSTOM modules. ``sink``: a format in which every terminal operator is written to
-    ``out`` in place of the topology's own sinks. ``origin``: the topology's text, for a file in another language.
-    Raises UserError with every mistake found."""
+    ``out`` in place of the topology's own sinks; with neither, Spark writes them. ``origin``: the topology's text, for
+    a file in another language. Raises UserError with every mistake found."""
     path = os.fspath(path)
     report = Report(path, None if origin is None else origin.places)
     _check_arguments(report, libs, sink, out)
@@ -152,12 +152,12 @@ def _with_ends(ctx: Context, top: shapes.Section, drafts: list[Draft], form: str
     explicit = any(draft.kind == "sink" for draft in kept)
     ends: list[Draft] = []
     for draft in kept:
-        if draft.kind in ("source", "sink") or draft.name in read:
+        if draft.kind in ("source", "sink") or draft.name in read or not settings.NAME.match(draft.name):
             continue
         if explicit:
             report.warn(draft.place, f"nobody reads {draft.what}; its tuples are dropped")
         elif form is None or form in shapes.SINKS:
-            ends.append(sinks.terminal(ctx, draft, form or "csv"))
+            ends.append(sinks.terminal(ctx, draft, form or sinks.default(ctx)))
     ends += [sinks.dead_letters(ctx, draft) for draft in kept if draft.on_error == "dead-letter"]
     _check_overwriting(ctx, kept + ends)
     return kept + ends

@@ -66,8 +66,14 @@ def settle(ctx: Context, draft: Draft) -> None:
         spark.settle(ctx, draft)
 
 
+def default(ctx: Context) -> str:
+    """How operators that nobody reads are written if nobody says: with Spark; ragged tuples as CSV, for in a table the
+    fields that they lack would be nulls."""
+    return "csv" if ctx.ragged else "spark"
+
+
 def terminal(ctx: Context, operator: Draft, form: str) -> Draft:
-    """The sink of an operator that nobody reads: DIR/<operator>.<format>."""
+    """The sink of an operator that nobody reads: DIR/<operator>.<format>, or the folder DIR/<operator> of Spark's."""
     draft = Draft(f"{operator.name}.sink", "sink", operator.place, readings=[Reading(operator.name, operator.place)])
     draft.fields = operator.fields
     if form == "spark":

@@ -8,6 +8,7 @@ Nothing here knows about the inside of DADSTORM: what a test sees is exit codes,
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -46,10 +47,15 @@ class Outcome:
 
 
 def run(
-    *arguments: str | Path, cwd: Path, stdin: bytes = b"", within_s: float = WITHIN_S, program: str = "dadstorm"
+    *arguments: str | Path,
+    cwd: Path,
+    stdin: bytes = b"",
+    within_s: float = WITHIN_S,
+    program: str = "dadstorm",
+    as_typed: bool = False,
 ) -> Outcome:
     """Run ``dadstorm ARGUMENTS`` (or another of our programs) to its end."""
-    with running(*arguments, cwd=cwd, stdin=subprocess.PIPE, program=program) as command:
+    with running(*arguments, cwd=cwd, stdin=subprocess.PIPE, program=program, as_typed=as_typed) as command:
         assert command.process.stdin is not None
         with suppress(BrokenPipeError):
             command.process.stdin.write(stdin)
@@ -59,10 +65,16 @@ def run(
 
 @contextmanager
 def running(
-    *arguments: str | Path, cwd: Path, stdin: int | IO[bytes] = subprocess.DEVNULL, program: str = "dadstorm"
+    *arguments: str | Path,
+    cwd: Path,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    program: str = "dadstorm",
+    as_typed: bool = False,
 ) -> Iterator[Running]:
-    """``dadstorm ARGUMENTS``, running; killed when the block is left and it has not ended."""
+    """``dadstorm ARGUMENTS``, running; killed when the block is left and it has not ended. Unless ``as_typed``, results
+    that nobody says how to write are written as CSV."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    arguments = arguments if as_typed else as_csv(program, arguments, cwd)
     begun = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", program, *map(str, arguments)],
@@ -85,6 +97,16 @@ def running(
         process.wait()
         command.out.join()
         command.err.join()
+
+
+def as_csv(program: str, arguments: tuple[str | Path, ...], cwd: Path) -> tuple[str | Path, ...]:
+    """The arguments, and ``--sink csv`` where results would else be written with Spark, which takes seconds to start:
+    nobody says a sink, neither here nor in the topology."""
+    runs = program == "puppetmaster" or arguments[:1] == ("run",)
+    files = [path for one in arguments if str(one).endswith(".yaml") and (path := cwd / one).is_file()]
+    if not runs or not files or "--sink" in arguments or re.search(rb"^sinks:", files[0].read_bytes(), re.MULTILINE):
+        return arguments
+    return (*arguments, "--sink", "csv")
 
 
 class Running:

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit import ROOT, Running
+from kit import ROOT, Running, as_csv
 
 _number = itertools.count(1)
 
@@ -65,6 +65,7 @@ def started(
 ) -> Iterator[Running]:
     """``python -m PROGRAM ARGUMENTS`` at a site; killed when the block is left and it has not ended."""
     cwd.mkdir(parents=True, exist_ok=True)
+    arguments = as_csv(program, arguments, cwd)
     process = subprocess.Popen(
         [*(site.prefix if site else ()), sys.executable, *(python or ("-m", program)), *map(str, arguments)],
         cwd=cwd,

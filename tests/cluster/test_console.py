@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import ROOT, WITHIN_S, run, until
+from tests.cluster.kit import ROOT, WITHIN_S, as_csv, run, until
 from tests.cluster.test_script import COUNTED, NUMBERS, commands, events
 
 pytestmark = pytest.mark.cluster
@@ -115,7 +115,7 @@ def at_the_console(folder: Path, *arguments: str) -> Iterator[Screen]:
         "PYTHONPATH": str(ROOT), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder / "state"),
     }  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "puppetmaster", *arguments],
+        [sys.executable, "-m", "puppetmaster", *as_csv("puppetmaster", arguments, folder)],
         cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip

@@ -312,7 +312,7 @@ def fuzzed_run(folder: Path) -> Iterator[tuple[Running, dict[str, str]]]:
     """A run that goes on until it is stopped, and its sockets by name; in the end its output must be right."""
     (folder / "fuzz.yaml").write_text(TOPOLOGY)
     process = subprocess.Popen(
-        [sys.executable, "-c", WITH_A_KNOWN_TOKEN, "run", "fuzz.yaml"],
+        [sys.executable, "-c", WITH_A_KNOWN_TOKEN, "run", "fuzz.yaml", "--sink", "csv"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

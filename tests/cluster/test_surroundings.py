@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import ROOT, run
+from tests.cluster.kit import ROOT, as_csv, run
 
 TOPOLOGY = "sources:\n  g: {generate: {n: counter}, count: 3}\noperators:\n  ümläut: {input: g, dup: }\n"
 SECONDS = 60.0
@@ -36,7 +36,7 @@ def ended(
 ) -> subprocess.CompletedProcess[str]:
     """A command, started in a way that a shell would not."""
     done = subprocess.run(
-        [sys.executable, "-m", "dadstorm", *arguments],
+        [sys.executable, "-m", "dadstorm", *as_csv("dadstorm", arguments, folder)],
         cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, preexec_fn=before, stdout=out,
         stderr=subprocess.PIPE, timeout=SECONDS, encoding="utf-8",
     )  # fmt: skip
@@ -98,3 +98,28 @@ def test_where_nobody_can_listen(folder: Path) -> None:
     done = run("run", "t.yaml", "--listen", "127.0.0.1:x", cwd=folder)
     assert done.code == 2
     assert done.err == 'error: --listen "127.0.0.1:x": expected HOST or HOST:PORT\n'
+
+
+WITHOUT_PYSPARK = (
+    "import sys; sys.modules['pyspark'] = None; from dadstorm.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+def test_without_pyspark_the_two_ways_out_are_told_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "sources: {g: {generate: {n: counter}, count: 3}}\noperators: {all: {input: g, dup: }}\n"
+    )
+
+    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_PYSPARK, "run", "job.yaml", *arguments], cwd=tmp_path, timeout=SECONDS,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        )  # fmt: skip
+
+    refused = ran()
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "PySpark is not installed" in refused.stderr and "Traceback" not in refused.stderr
+    assert "pip install 'dadstorm[spark]'" in refused.stderr and "--sink csv" in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml"]
+    assert ran("--sink", "csv").returncode == 0
+    assert (tmp_path / "out" / "all.csv").read_text() == "0\n1\n2\n"

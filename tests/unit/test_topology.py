@@ -51,7 +51,7 @@ def test_reach_compiles_to_exactly_this(tmp_path: Path) -> None:
     }  # fmt: skip
     url = {"field": 2, "op": "=", "value": "www.tecnico.ulisboa.pt"}
     custom = {"function": "reach.followers", "mode": "row", "key": [], "with_id": False, "args": {}}
-    written = {"format": "csv", "path": str(tmp_path / "reach.csv")}
+    written = {"format": "spark", "writes": "parquet", "path": str(tmp_path / "reach")}
     random, primary, hashing = Routing("random"), Routing("primary"), Routing("hashing", (0,))
     assert plan == Plan(
         "reach",
@@ -375,7 +375,8 @@ operators:
 
 
 def sinks(plan: Plan) -> dict[str, tuple[Any, ...]]:
-    return {op.name: (op.inputs[0], *op.params.values()) for op in plan.operators if op.kind == "sink"}
+    found = (operator for operator in plan.operators if operator.kind == "sink")
+    return {one.name: (one.inputs[0], one.params["format"], one.params["path"]) for one in found}
 
 
 def test_what_nobody_reads_is_written(tmp_path: Path) -> None:
@@ -383,12 +384,15 @@ def test_what_nobody_reads_is_written(tmp_path: Path) -> None:
     dead = (Input("b", DEAD_LETTERS), "jsonl", str(out / "b.dead.jsonl"))
     plan = compiled(tmp_path, TERMINAL)
     assert sinks(plan) == {
-        "b.sink": (Input("b"), "csv", str(out / "b.csv")),
-        "c.sink": (Input("c"), "csv", str(out / "c.csv")),
+        "b.sink": (Input("b"), "spark", str(out / "b")),
+        "c.sink": (Input("c"), "spark", str(out / "c")),
         "b.dead": dead,
     }
     assert plan["b.dead"].fields == (Field("place"), Field("error"), Field("record"))
     assert plan["b"].on_error == "dead-letter"
+    plain = {"b.sink": (Input("b"), "csv", str(out / "b.csv")), "c.sink": (Input("c"), "csv", str(out / "c.csv"))}
+    assert sinks(compiled(tmp_path, TERMINAL, sink="csv")) == {**plain, "b.dead": dead}
+    assert sinks(compiled(tmp_path, f"ragged: true\n{TERMINAL}")) == {**plain, "b.dead": dead}
     shown = sinks(compiled(tmp_path, TERMINAL, sink="console"))
     assert shown == {"b.sink": (Input("b"), "console", None), "c.sink": (Input("c"), "console", None), "b.dead": dead}
 
@@ -412,7 +416,7 @@ def test_own_sinks_and_the_argument_that_replaces_them(tmp_path: Path) -> None:
 def test_outputs_go_to_out_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = compiled(tmp_path, TERMINAL, out=None)
-    assert plan["c.sink"].params["path"] == str(tmp_path / "out" / "c.csv")
+    assert plan["c.sink"].params["path"] == str(tmp_path / "out" / "c")
 
 
 def test_producers_come_first_and_else_the_order_is_the_files(tmp_path: Path) -> None:
