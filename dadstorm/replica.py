@@ -370,6 +370,7 @@ class ReplicaProcess:
                 action.slice,
                 run_dir=journals(self._plan, self._assignment.folder),
                 sockets=self._assignment.sockets,
+                folder=self._assignment.folder,
                 mark=None if action.mark is None else dict(action.mark),
                 cut=action.cut,
             )

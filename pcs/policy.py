@@ -25,6 +25,7 @@ from dadstorm.plan import Operator, Plan
 from dadstorm.spark import java
 from dadstorm.topology.placement import REPLICAS_MAX as RING_MAX
 from dadstorm.topology.placement import SLICES_MAX
+from dadstorm.topology.spark import BUILT_IN
 from dadstorm.wire.address import host_of, is_loopback, is_tcp, numeric
 from pcs.checks import file_problem, port_problems, replicas_on
 
@@ -103,7 +104,24 @@ class Policy:
             return [*([problem] if problem else []), *self._address(what, f"tcp://{operator.params['listen']}")]
         if kind == "stdin":
             return [f"{what}: standard input is where the PuppetMaster is: place it there (on: localhost)"]
+        if kind == "spark":
+            return self._spark_source(operator, what)
         return [f"{what}: this PCS knows no {kind}"]
+
+    def _spark_source(self, operator: Operator, what: str) -> list[str]:
+        """Files of Spark's own formats, read as they are: settings, options and queries can do anything."""
+        params = operator.params
+        if params["format"] not in BUILT_IN or any(params.get(key) for key in ("conf", "options", "schema", "stream")):
+            kinds = f"files of the formats {', '.join(BUILT_IN)}"
+            return [f"{what}: this PCS lets Spark read {kinds} only, without conf, options, schema and stream"]
+        if not str(params.get("master", "local")).startswith("local"):
+            return [f"{what}: this PCS runs Spark embedded: leave out master"]
+        # Spark's patterns can lead out of a folder in more ways than one.
+        unreadable = [path for path in params["paths"] if not below(path, self.data) or set(path) & set("{}[]*?\\")]
+        problems = [f"{what}: {path!r} is no file or folder below one that this PCS may read" for path in unreadable]
+        journal = params.get("journal")
+        problem = (self._writable(what, journal) if journal is not None else None) or java.problem()
+        return problems or ([problem] if problem else [])
 
     def _sink(self, operator: Operator) -> list[str]:
         if operator.params["format"] == "console":

@@ -40,10 +40,12 @@ def check_ports(plan: Plan, keys: Keys | None = None) -> None:
 
 
 def check_spark(plan: Plan) -> None:
-    """If something on this machine is written with Spark, there have to be a PySpark and a Java."""
+    """If something on this machine is read or written with Spark, there have to be a PySpark and a Java."""
     here = (one for one in plan.operators if any(replica.host == LOCAL for replica in one.replicas))
-    if any(one.kind == "sink" and one.params["format"] == "spark" for one in here) and (problem := java.problem()):
-        raise UserError(f"{problem}; {java.WITHOUT}")
+    reads = any(one.kind == "source" and one.params["type"] == "spark" for one in plan.operators)
+    needed = any("spark" in (one.params.get("type"), one.params.get("format")) for one in here)
+    if needed and (problem := java.problem()):
+        raise UserError(problem if reads else f"{problem}; {java.WITHOUT}")
 
 
 def check_files(plan: Plan) -> None:

@@ -21,14 +21,16 @@ def make_reader(
     *,
     run_dir: str,
     sockets: str | None = None,
+    folder: str | None = None,
     mark: Mark | None = None,
     cut: int = START,
 ) -> Reader:
     """A reader for one slice of a source that gives every record at or above ``cut``, once, in order of seq.
 
     ``run_dir`` is where journals go (synced to the disk if the plan is durable), ``sockets`` the folder of socket
-    files (``run_dir`` if not given). ``mark`` is what an earlier reader of the slice returned for this cut or a lower
-    one; without it, reading starts at the beginning of the input. Raises ``RunFailed`` when the input cannot be opened.
+    files and ``folder`` that of logs (``run_dir`` if not given). ``mark`` is what an earlier reader of the slice
+    returned for this cut or a lower one; without it, reading starts at the beginning of the input. Raises
+    ``RunFailed`` when the input cannot be opened.
     """
     kind = operator.params["type"]
     if kind == "file":
@@ -49,4 +51,8 @@ def make_reader(
         live = TcpReader if kind == "tcp" else StdinReader
         durable = plan.durable is not None
         return live(operator, slice_index, run_dir=run_dir, sockets=sockets, mark=mark, cut=cut, fsync=durable)
-    raise RunFailed(f"source {operator.name!r}: no such type: {kind!r}; there are file, generate, tcp and stdin")
+    if kind == "spark":
+        from dadstorm.sources.spark import SparkReader
+
+        return SparkReader(operator, plan, slice_index, run_dir=run_dir, folder=folder or run_dir, mark=mark, cut=cut)
+    raise RunFailed(f"source {operator.name!r}: no such type: {kind!r}; there are file, generate, tcp, stdin and spark")

@@ -128,11 +128,15 @@ class ParquetReader:
         )
         refusals = Refusals(self._operator, self._cut)
         for i in sorted(broken):
-            place = f"{path}:row {seqs[i] - self._first_of(path) + 1}"
+            place = self._place(path, int(seqs[i]))
             refusals.add(int(seqs[i]), place, broken[i], str(batch.slice(i, 1).to_pylist()[0]))
         if broken:
             rows = rows.take(np.setdiff1d(np.arange(len(seqs)), np.array(list(broken), np.int64), assume_unique=True))
         self._pending.put(rows.since(self._cut), refusals.rows(), max(self._seq, self._cut))
+
+    def _place(self, path: str, seq: int) -> str:
+        """Where a row stands, for messages."""
+        return f"{path}:row {seq - self._first_of(path) + 1}"
 
     def _first_of(self, path: str) -> int:
         """The seq of the open file's first row, from where its current group begins."""

@@ -143,7 +143,7 @@ class Table:
         if staged is not None:
             assert commit.folder is not None
             if fsync:
-                _sync_tree(staged)
+                sync_tree(staged)
             final = os.path.join(self.path, commit.folder)
             if os.path.lexists(final):
                 self._move_out(commit.folder)
@@ -214,7 +214,8 @@ def gone(path: str, sink: str, expected: str, found: str) -> RunFailed:
     )
 
 
-def _sync_tree(folder: str) -> None:
+def sync_tree(folder: str) -> None:
+    """All files and names below a folder are on the disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
             descriptor = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_CLOEXEC)

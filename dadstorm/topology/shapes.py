@@ -29,6 +29,10 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "generate": ("count", "rate", "seed", *_REPLICATED),
     "tcp": ("format", "fields", "delimiter", "record_max", "journal", "fsync", "on_error", *_PLACED),
     "stdin": ("fields", "delimiter", "record_max", "journal", "fsync", "on_error"),
+    "spark": (
+        "path", "table", "sql", "fields", "schema", "order_by", "options", "master", "conf", "journal", "fsync",
+        "on_error", *_REPLICATED,
+    ),
 }
 """Per kind of source, the keys beside the kind's own."""
 

@@ -1,4 +1,4 @@
-"""Sources: files, the generator, live lines over TCP or standard input."""
+"""Sources: files, the generator, live lines over TCP or standard input, whatever Spark reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 from typing import Any, cast
 
 from dadstorm.plan import OnError
-from dadstorm.topology import generators
+from dadstorm.topology import generators, spark_source
 from dadstorm.topology.context import Context, Draft
 from dadstorm.topology.document import Node, Text, found, is_null
 from dadstorm.topology.fields import Declared, Fields, declared
@@ -40,6 +40,8 @@ def source(ctx: Context, name: Text, node: Node) -> Draft:
         _generate(ctx, draft, section)
     elif how in ("tcp", "stdin"):
         _live(ctx, draft, section, how)
+    elif how == "spark":
+        spark_source.options(ctx, draft, section)
     else:
         _files(ctx, draft, section, how)
     return draft

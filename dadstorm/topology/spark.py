@@ -1,4 +1,5 @@
-"""Sinks that Spark writes: what may be said of them, and what is wrong before anything starts.
+"""Sinks that Spark writes: what may be said of them, and what is wrong before anything starts. Sources that it reads
+are in ``spark_source``.
 
 Formats are Spark's business (packages bring further ones), so an unknown format, an option's value or a master is
 refused by Spark itself, before anything is written. What has a place in the file is checked here.
@@ -22,8 +23,8 @@ MASTERS = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://…"
 RESERVED = ("commit", "_seq", "_sub", "_epoch")
 """Columns that the table has by itself."""
 OURS = ("spark.master", "spark.app.name")
-"""Settings of Spark's that the sink's own keys are for."""
-_BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+"""Settings of Spark's that keys of the topology are for."""
+BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 
 
 def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
@@ -31,22 +32,28 @@ def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
     report, what = ctx.report, draft.what
     form = "parquet" if is_null(value) else text(report, value, f"{what}: spark", "a format such as parquet")
     if form is not None:
-        if form != form.lower() and form.lower() in _BUILT_IN:
-            report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, _BUILT_IN)}')
+        if form != form.lower() and form.lower() in BUILT_IN:
+            report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, BUILT_IN)}')
         draft.params["writes"] = form
     if node := section.get("mode"):
         draft.params["mode"] = choice(report, node, f"{what}: mode", MODES)
-    if node := section.get("master"):
-        draft.params["master"] = _master(ctx, node, what)
     if node := section.get("commit_every"):
         draft.params["commit_every_ms"] = duration_ms(report, node, f"{what}: commit_every", 100, 3_600_000)
+    settings(ctx, draft, section)
+
+
+def settings(ctx: Context, draft: Draft, section: Section) -> None:
+    """What sources and sinks say alike about Spark: its master, its settings, the options of a format."""
+    report, what = ctx.report, draft.what
+    if node := section.get("master"):
+        draft.params["master"] = _master(ctx, node, what)
     for key in ("conf", "options"):
         if node := section.get(key):
             draft.params[key] = _pairs(ctx, node, f"{what}: {key}")
     conf = section.get("conf")
     for name, entry in conf.entries.items() if isinstance(conf, Mapping) else ():
         if name in OURS:
-            report.mistake(entry.key.place, f"{what}: conf: found {name}; it is said with the sink's own keys")
+            report.mistake(entry.key.place, f"{what}: conf: found {name}; it is said with the {draft.kind}'s own keys")
         elif not name.startswith("spark."):
             report.mistake(entry.key.place, f'{what}: conf: found "{name}"; expected a setting that begins with spark.')
 
@@ -88,6 +95,7 @@ def settle(ctx: Context, draft: Draft) -> None:
 
 
 def _master(ctx: Context, node: Node, what: str) -> str | None:
+    """Where Spark is to run."""
     master = text(ctx.report, node, f"{what}: master", MASTERS)
     if master is None:
         return None
