@@ -1,0 +1,1 @@
+"""What the benchmarks share: data, workloads, a stopwatch for process trees, tables and plots, and the peers."""

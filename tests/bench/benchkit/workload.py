@@ -1,0 +1,114 @@
+"""The three workloads, as our topologies.
+
+Every operator has one replica. On two cores that is the fastest: the processes of a run are a pipeline already,
+so both cores are busy, and every replica more costs CPU for routing, merging and flush tuples that nobody has to spare.
+
+W3 merges two streams by ID. Our file sources take a record's number for its seq; so the streams are merged in the order
+of (record number, stream). That is the same order in every run, but not that of the ``id`` column.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchkit.measure import Cost, measured
+from benchkit.peers.loop_program import SITE
+
+ROOT = Path(__file__).resolve().parents[3]
+FUNCTIONS = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    topology: str
+    output: str
+    counts: bool
+    """Whether the lines of its output end in running counts."""
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "W1",
+            "lines of 8 words, running count of each word",
+            """
+name: w1
+sources:
+  lines: {{text: "{data}/lines.txt"}}
+operators:
+  words:  {{input: lines, split: {{field: line, as: word}}}}
+  counts: {{input: words, count: word}}
+""",
+            "counts.csv",
+            True,
+        ),
+        Workload(
+            "W2",
+            "visits, filter site → uniq user → running count by url",
+            """
+name: w2
+sources:
+  visits: {{csv: "{data}/visits.csv", fields: [user, site, url, ts:int]}}
+operators:
+  kept:   {{input: visits, filter: site = "{site}"}}
+  users:  {{input: kept, uniq: user}}
+  counts: {{input: users, count: url}}
+""",
+            "counts.csv",
+            True,
+        ),
+        Workload(
+            "W3",
+            "tuples of two streams, merged, a Python function of each",
+            """
+name: w3
+sources:
+  left:  {{csv: "{data}/left.csv", fields: [id:int, text]}}
+  right: {{csv: "{data}/right.csv", fields: [id:int, text]}}
+operators:
+  made: {{input: [left, right], custom: bench_functions.tagged, fields: [id:int, text], max_outputs: 1}}
+""",
+            "made.csv",
+            False,
+        ),
+    )
+}
+
+
+def topology(workload: Workload, data: Path) -> str:
+    return workload.topology.format(data=data, site=SITE)
+
+
+def dadstorm(*arguments: str | Path, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "dadstorm", *map(str, arguments)]
+
+
+def run_topology(
+    text: str,
+    folder: Path,
+    *,
+    output: str | None = None,
+    options: Sequence[str] = (),
+    within_s: float = 900.0,
+    stop_after_s: float | None = None,
+) -> Cost:
+    """Run a topology as a user would, quietly; its results go to ``folder/out``, its logs to ``folder/runs``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "topology.yaml"
+    path.write_text(text)
+    command = dadstorm("run", path, "--sink", "csv", "--out", folder / "out", "--runs", folder / "runs",
+                       "--lib", FUNCTIONS, "--quiet", *options)  # fmt: skip
+    return measured(
+        command,
+        cwd=folder,
+        environment={"PYTHONPATH": str(ROOT)},
+        output=None if output is None else folder / "out" / output,
+        within_s=within_s,
+        stop_after_s=stop_after_s,
+    )

@@ -1,0 +1,60 @@
+"""The benchmarks work: each is run as a whole, with sizes at which its figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+HERE = Path(__file__).resolve().parent
+
+
+def bench(name: str, *arguments: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    """What a benchmark printed, and the JSON it left."""
+    command = [sys.executable, str(HERE / f"{name}.py"), *arguments, "--out", str(folder / "figures")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout, json.loads((folder / "figures" / f"{name}.json").read_text())
+
+
+def test_workloads_are_run_by_both_sides_in_turns_and_checked(tmp_path: Path) -> None:
+    told, found = bench("workloads", "W1", "W2", "W3", "--scale", "0.001", "--rounds", "1", "--data", "data",
+                        folder=tmp_path)  # fmt: skip
+    assert [(run["workload"], run["side"]) for run in found["runs"]] == [
+        (workload, side) for workload in ("W1", "W2", "W3") for side in ("dadstorm", "loop")
+    ]
+    for run in found["runs"]:
+        assert run["cpu_s"] > 0 and run["peak_mb"] > 0 and run["start_s"] > 0
+        in_any_order = run["workload"] == "W3" and run["side"] == "dadstorm"
+        assert run["output"] == ("any order" if in_any_order else "exact")
+        assert run["lines"] == {"W1": 4000, "W3": 2000}.get(run["workload"], run["lines"])
+    assert "ours is × as fast" in told and found["commit"]
+
+
+def test_a_wrong_output_is_called_wrong(tmp_path: Path) -> None:
+    sys.path.insert(0, str(HERE))
+    try:
+        from benchkit.checks import judged
+    finally:
+        sys.path.remove(str(HERE))
+    expected = tmp_path / "expected.csv"
+    expected.write_text("a,1\nb,1\na,2\n")
+
+    def verdict(*parts: str) -> str:
+        paths = [tmp_path / f"part-{number}" for number in range(len(parts))]
+        for path, text in zip(paths, parts, strict=True):
+            path.write_text(text)
+        return judged(paths, expected, counts=True).text.partition(":")[0]
+
+    assert verdict("a,1\nb,1\na,2\n") == "exact"
+    assert verdict("a,1\nb,1\n", "a,2\n") == "exact"
+    assert verdict("b,1\n", "a,1\na,2\n") == "any order"
+    assert verdict("b,1\na,2\n") == "last counts"
+    assert verdict("a,1\nb,1\n") == "WRONG"
+    assert verdict("a,1\nb,1\na,2\na,2\na,3\n") == "WRONG"
+    assert verdict("") == "WRONG"
