@@ -79,10 +79,12 @@ def is_right(folder: Path, outcome: Outcome) -> None:
 ON_B = ("numbers 1", "some 1", "counts 0")
 
 
-@pytest.mark.parametrize("recovery", ["respawn", "spread"])
-def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path, recovery: str) -> None:
-    with hosts(tmp_path, a=(), b=()) as there:
-        text = f"recovery: {recovery}\n{TOPOLOGY}"
+@pytest.mark.parametrize("more", ["recovery: respawn", "recovery: spread", "durable: kept/state"])
+def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path, more: str) -> None:
+    writes = ("--out", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    with hosts(tmp_path, a=writes, b=writes) as there:
+        text = f"{more}\n{TOPOLOGY}"
         outcome = scripted(tmp_path, text, there, "Start", "Wait 1000", "Kill b", "Wait 4500", "Status")
     is_right(tmp_path, outcome)
     log = events(tmp_path)
