@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from dadstorm import __version__
 from dadstorm.entry import guarded
 from dadstorm.errors import UserError
-from dadstorm.options import TOPOLOGY, cluster_options, lib_option, run_arguments, run_options
+from dadstorm.options import (
+    TOPOLOGY,
+    cluster_options,
+    engine_arguments,
+    lib_option,
+    run_arguments,
+    run_options,
+    spark_options,
+)
 
 RUN_HELP = """\
 Runs a topology on this machine to the end of its inputs, or until ^C, which drains what is
@@ -29,6 +37,8 @@ examples:
   dadstorm run job.yaml --lib ~/my_functions           where CUSTOM functions are found
   dadstorm run job.yaml --audit                        record digests, for dadstorm diff; what is done
                                                        again after a crash must give the same
+  dadstorm run job.yaml --engine spark --master spark://node:7077 --checkpoint /shared/job
+                                                       as Spark jobs, the same bytes (docs/spark.md)
   dadstorm run job.yaml --shake-delay 50 --shake-batch 7
                                                        shake its timing: the output stays the same
 """
@@ -130,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("topology", metavar="FILE", help=TOPOLOGY)
     run_options(run, script="commands to run it with; operators then wait for their Start")
     run.add_argument("--quiet", action="store_true", help="no progress, no summary")
+    spark_options(run)
     shake = run.add_argument_group("shaking", "change the timing of a run, to see that its output stays the same")
     shake.add_argument("--shake-delay", metavar="MS", type=_not_negative, default=0, help="delay messages by up to MS")
     shake.add_argument("--shake-batch", metavar="ROWS", type=_not_negative, default=0, help="at most ROWS in a step")
@@ -188,6 +199,11 @@ def _not_negative(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if engine_arguments(options):
+        from puppetmaster.engine import EngineOptions
+        from puppetmaster.engine import run as run_on_spark
+
+        return run_on_spark(EngineOptions(options.topology, quiet=options.quiet, **engine_arguments(options)))
     from dadstorm.wire.control import Shake
     from puppetmaster.run import Options, run
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from dadstorm.errors import UserError
+
 FORMATS = ("csv", "jsonl", "parquet", "console", "spark")
 TOPOLOGY = "the topology, in YAML or in the original language"
 
@@ -28,6 +30,37 @@ def run_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """The same, as the arguments of ``puppetmaster.run.Options``."""
     same = ("out", "sink", "runs", "script", "audit", "resume", "keys", "listen")
     return {name: getattr(options, name) for name in same} | {"libs": tuple(options.lib), "pcs": tuple(options.pcs)}
+
+
+def spark_options(parser: argparse.ArgumentParser) -> None:
+    """What tells ``dadstorm run`` to run on Spark."""
+    group = parser.add_argument_group("Spark", "run the topology as Spark jobs, with the same results")
+    group.add_argument("--engine", choices=("native", "spark"), default="native", help="what runs it (default: native)")
+    group.add_argument("--master", metavar="URL", help="local[N], spark://HOST:PORT, yarn … (default: local[*])")
+    group.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
+    group.add_argument("--checkpoint", metavar="DIR", help="where state is kept, for --resume; all executors see it")
+
+
+def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of ``puppetmaster.engine.EngineOptions`` if it is to run on Spark; else nothing."""
+    if options.engine != "spark":
+        given = [f"--{name}" for name in ("master", "conf", "checkpoint") if getattr(options, name)]
+        if given:
+            raise UserError(f"{', '.join(given)}: only with --engine spark")
+        return {}
+    conf = {}
+    for text in options.conf:
+        key, equals, value = text.partition("=")
+        if not key.startswith("spark.") or not equals or key in ("spark.master", "spark.app.name"):
+            raise UserError(f'--conf: found "{text}"; expected KEY=VALUE with a setting that begins with spark.')
+        conf[key] = value
+    natives = ("script", "keys", "listen", "pcs", "shake_delay", "shake_batch", "shake_seed", "shake_order")
+    return {
+        "master": options.master or "local[*]",
+        "conf": conf,
+        "libs": tuple(options.lib),
+        "refused": {f"--{name.replace('_', '-')}": bool(getattr(options, name)) for name in natives},
+    } | {name: getattr(options, name) for name in ("checkpoint", "out", "sink", "runs", "audit", "resume")}
 
 
 def lib_option(parser: argparse.ArgumentParser) -> None:

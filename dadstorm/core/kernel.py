@@ -21,7 +21,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from dadstorm.core.line import Ints
+from dadstorm.core.line import Ints, Packing
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 
@@ -30,6 +30,8 @@ MAIN, DEAD_LETTERS = 0, 1
 
 DEAD = pa.schema([("place", pa.string()), ("error", pa.string()), ("record", pa.string())])
 """A dead letter: where the record was met (operator and ID, or file and line), why it was refused, the record."""
+
+NO_LETTERS = Rows.empty(DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,17 @@ class Output:
     ordinal: Ints | None = None
     """Which output of its parent each row is, counted from 0. None: all 0."""
     dead: Dead | None = None
+
+
+def identify(rows: Rows, output: Output, packing: Packing) -> tuple[Rows, Rows]:
+    """Give what a kernel made of some rows its IDs: the rows of each port."""
+    parent = output.parent
+    seq, sub = (rows.seq, rows.sub) if parent is None else (rows.seq[parent], rows.sub[parent])
+    main = Rows(seq, packing.leave(sub, output.ordinal), output.data)
+    if output.dead is None:
+        return main, NO_LETTERS
+    seq, sub = rows.seq[output.dead.parent], rows.sub[output.dead.parent]
+    return main, Rows(seq, packing.leave(sub, None), output.dead.data)
 
 
 class Kernel(Protocol):

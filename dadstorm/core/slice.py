@@ -23,7 +23,7 @@ import pyarrow as pa
 from dadstorm.core.again import Again
 from dadstorm.core.audit import Audit, Audited
 from dadstorm.core.keeper import Keeper, KeeperAction
-from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, Output
+from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, identify
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
@@ -357,7 +357,7 @@ class WorkSlice(Slice):
         if rows is not None:
             self.rows_in += len(rows)
             self._row = int(rows.seq[-1])
-            self._held.append(self._identify(rows, self._kernel.process(rows)))
+            self._held.append(identify(rows, self._kernel.process(rows), self._packing))
         hi = self.merger.position
         if hi > self.done:
             yield from self._emit(hi, self._release(hi))
@@ -373,20 +373,10 @@ class WorkSlice(Slice):
     def _again(self, rows: Rows) -> Iterator[Send]:
         """At-least-once: process repeats, and pass on what comes of them."""
         self.rows_in += len(rows)
-        ports = self._identify(rows, self._kernel.process(rows))
+        ports = identify(rows, self._kernel.process(rows), self._packing)
         for outlet in self.outlets:
             if len(ports[outlet.port]):
                 yield from outlet.again(ports[outlet.port])
-
-    def _identify(self, rows: Rows, output: Output) -> tuple[Rows, Rows]:
-        """Give the kernel's output its IDs."""
-        parent = output.parent
-        seq, sub = (rows.seq, rows.sub) if parent is None else (rows.seq[parent], rows.sub[parent])
-        main = Rows(seq, self._packing.leave(sub, output.ordinal), output.data)
-        if output.dead is None:
-            return main, self._nothing[DEAD_LETTERS]
-        seq, sub = rows.seq[output.dead.parent], rows.sub[output.dead.parent]
-        return main, Rows(seq, self._packing.leave(sub, None), output.dead.data)
 
     def _release(self, hi: int) -> tuple[Rows, Rows]:
         """The held outputs below ``hi``; what lies at ``hi`` stays held."""

@@ -44,8 +44,9 @@ class Damaged(Exception):
         super().__init__(f"{path} is damaged: {why}")
 
 
-def write(path: str, header: bytes, body: bytes | memoryview = b"") -> int:
-    """Put a file on the disk, whole or not at all; its size. When this returns it will be there after a power cut."""
+def write(path: str, header: bytes, body: bytes | memoryview = b"", *, sync: bool = True) -> int:
+    """Put a file on the disk, whole or not at all; its size. When this returns it will be there after a power cut,
+    with ``sync``."""
     head = _HEAD.pack(MAGIC, VERSION, 0, len(header), len(body))
     check = _check(head, header, body)
     folder, scratch = os.path.dirname(path), path + SCRATCH
@@ -56,11 +57,13 @@ def write(path: str, header: bytes, body: bytes | memoryview = b"") -> int:
                 view = memoryview(part)
                 while view:
                     view = view[os.write(file, view) :]
-            os.fsync(file)
+            if sync:
+                os.fsync(file)
         finally:
             os.close(file)
         os.replace(scratch, path)
-        sync_folder(folder)
+        if sync:
+            sync_folder(folder)
     except OSError:
         with contextlib.suppress(OSError):
             os.remove(scratch)

@@ -155,9 +155,16 @@ class SparkSink:
                 self._error = error
         finally:
             if self._session is not None:
-                self._session.close()
+                self._leave(self._session)
             with contextlib.suppress(OSError):
                 os.write(self._wake_write, b"!")
+
+    def _begin(self) -> Session:
+        """The session to write through; a sink has one of its own."""
+        return open_session(self._settings, self._folder)
+
+    def _leave(self, session: Session) -> None:
+        session.close()
 
     def _serve(self) -> None:
         """Make commits until closed; begin anew with Spark when that fails."""
@@ -165,7 +172,7 @@ class SparkSink:
         while True:
             try:
                 if self._session is None:
-                    self._session = open_session(self._settings, self._folder)
+                    self._session = self._begin()
                     log.info("spark is there", sink=self._name, pid=self._session.pid)
                 if not self._settled:
                     self._settle(self._session)
@@ -185,7 +192,7 @@ class SparkSink:
         log.warning("spark failed", sink=self._name, failures=failures, error=why)
         begun = self._settled
         if self._session is not None:
-            self._session.close()
+            self._leave(self._session)
             self._session = None
         if failures >= (FAILURES_MAX if begun else 2):
             message = f"sink {self._name}: cannot write {self._path}: Spark failed {failures} times in a row: {why}"

@@ -50,7 +50,7 @@ def encode(token: bytes, message: Message, content: Content = None) -> list[Fram
     payload = _encoder.encode(message)
     if content is None or (isinstance(content, Rows) and not len(content)):
         return [_HEAD.pack(MAGIC, token, xxhash.xxh3_64_intdigest(payload)) + payload]
-    body = memoryview(_batch(content).serialize() if isinstance(content, Rows) else encode_table(content))
+    body = memoryview(encode_rows(content) if isinstance(content, Rows) else encode_table(content))
     digest = xxhash.xxh3_64(payload)
     digest.update(body)
     return [_HEAD.pack(MAGIC, token, digest.intdigest()) + payload, body]
@@ -103,6 +103,12 @@ def decode(token: bytes, frames: Sequence[Frame]) -> tuple[Message, Frame | None
     return message, frames[1]
 
 
+def encode_rows(rows: Rows) -> pa.Buffer:
+    """Rows as the body of tiles."""
+    columns = [pa.array(rows.seq), pa.array(rows.sub), *rows.data.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=wire_schema(rows.data.schema)).serialize()
+
+
 def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
     """The rows of a body; ``schema`` is that of the fields."""
     buffer = pa.py_buffer(body)
@@ -148,8 +154,3 @@ def _offsets_fall(column: pa.Array) -> bool:
 
 def wire_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field("_seq", pa.int64()), pa.field("_sub", pa.int64()), *schema])
-
-
-def _batch(rows: Rows) -> pa.RecordBatch:
-    columns = [pa.array(rows.seq), pa.array(rows.sub), *rows.data.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=wire_schema(rows.data.schema))
