@@ -74,6 +74,7 @@ class Book(msgspec.Struct, frozen=True):
 
 
 def first(stages: Stages, readers: int) -> Book:
+    """Where a run begins."""
     count = len(stages.readers)
     return Book(readers, (None,) * count, (False,) * count)
 
@@ -93,6 +94,7 @@ class Outcome:
 
 
 def outcome(parcels: Iterable[Parcel]) -> Outcome:
+    """Sort out what reached the driver of a step."""
     found = Outcome()
     for parcel in parcels:
         place = parcel.operator, parcel.slice
