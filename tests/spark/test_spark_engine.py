@@ -91,7 +91,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_reach(spark: Sessions, folder: Path) -> None:
-    record = on_spark(spark, folder, "reach.yaml", "out-reach")
+    record = on_spark(spark, folder, "reach.yaml", "out-reach", sink="csv")
     assert "the same" in run("diff", "native/reach-1", record, cwd=folder).ok().out
     assert files(folder / "out-reach") == files(folder / "native-reach")
 
@@ -119,7 +119,7 @@ def test_a_tuple_that_no_function_can_handle_ends_the_run_in_words(spark: Sessio
         "operators: {odd: {input: made, custom: odd.odd, fields: [n:int]}}\n"
     )
     with pytest.raises(RunFailed, match=r"operator odd could not handle the tuple with ID \(700, 0\)"):
-        on_spark(spark, folder, "odd.yaml", "odd")
+        on_spark(spark, folder, "odd.yaml", "odd", sink="csv")
 
 
 def test_when_java_dies_the_step_is_done_again_by_another(spark: Sessions, folder: Path) -> None:

@@ -45,7 +45,8 @@ def _refused(plan: Plan) -> Iterator[str]:
         params = operator.params
         if operator.kind == "source":
             if params["type"] not in SOURCES:
-                yield f"{operator.name}: a live source ({params['type']}); expected files or generated tuples"
+                what = "a live source" if params["type"] in ("tcp", "stdin") else "a source of another kind"
+                yield f"{operator.name}: {what} ({params['type']}); expected files or generated tuples"
             elif params.get("rate"):
                 yield f"{operator.name}: rate: steps are taken as fast as they can be; leave it out"
         elif operator.kind == "sink" and params["format"] == "spark":

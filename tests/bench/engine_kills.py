@@ -1,0 +1,147 @@
+"""kill -9 of the Spark engine at random moments, from a seed: the digests and the outputs are those of a run in peace.
+
+    python tests/bench/engine_kills.py [--kills 15] [--seed 1] [--master local[2]]
+
+Each life is killed after a random while: its Python (and with it all), or its Java process, or a Python worker. The last
+one is left in peace. The native engine says what has to come out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPOLOGY = """\
+span: 1024
+sources:
+  made: {{generate: {{n: counter, k: {{int: [0, 4999]}}, w: {{words: {{count: 3, vocabulary: 500}}}}}}, count: {count}}}
+operators:
+  words:  {{input: made, split: w}}
+  times:  {{input: words, count: w, slices: 4}}
+  firsts: {{input: made, uniq: k, slices: 3}}
+  both:   {{input: [times, firsts], dup: }}
+  total:  {{input: both, count: }}
+sinks:
+  csv:     {{input: times, csv: times.csv, with_id: true}}
+  rows:    {{input: firsts, parquet: firsts}}
+  sum:     {{input: total, jsonl: total.jsonl}}
+"""
+STARTED_WITHIN_S = 240.0
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "dadstorm", "run", "t.yaml", "--audit", "--quiet", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def victim(process: subprocess.Popen[bytes], chance: random.Random) -> tuple[str, int]:
+    """Whom to kill."""
+    javas, workers = [], []
+    for one in tree(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = " ".join(one.cmdline())
+            if one.name() == "java":
+                javas.append(one.pid)
+            elif "pyspark" in words and ("daemon" in words or "worker" in words):
+                workers.append(one.pid)
+    kinds = {"driver": [process.pid], "java": javas, "worker": workers}
+    kind = chance.choice(["driver", "driver", "java", "worker"])
+    pids = kinds[kind] or kinds["driver"]
+    return (kind if kinds[kind] else "driver"), chance.choice(sorted(pids))
+
+
+def one_life(folder: Path, master: str, resume: bool, chance: random.Random | None) -> tuple[str, bool]:
+    """Start or resume, and kill; how it went, and whether it is complete."""
+    arguments = ["--engine", "spark", "--master", master, "--checkpoint", "kept", "--out", "spark", "--runs", "lives"]
+    process = subprocess.Popen(
+        command(folder, *arguments, *(["--resume"] if resume else [])), cwd=folder, env=environment()
+    )
+    try:
+        told = "in peace"
+        if chance is not None:
+            book = folder / "kept"
+            before = _books(book)
+            until = time.monotonic() + STARTED_WITHIN_S
+            while process.poll() is None and _books(book) == before and time.monotonic() < until:
+                time.sleep(0.02)
+            time.sleep(chance.random() * chance.choice([0.1, 1.0, 3.0]))
+            kind, pid = victim(process, chance)
+            told = f"killed: {kind}"
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            if kind != "driver":
+                time.sleep(chance.random() * 5)
+                told += ", then the driver"
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+        code = process.wait(600)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    return f"{told}, exit {code}", code == 0
+
+
+def _books(kept: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.stat().st_mtime_ns) for path in kept.glob("run-*/book"))
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+
+
+def check(kills: int, seed: int, master: str, count: int, folder: Path) -> int:
+    """Kill so many lives; 0 if what came out is right."""
+    chance = random.Random(seed)
+    (folder / "t.yaml").write_text(TOPOLOGY.format(count=count))
+    native = [*command(folder), "--out", "native", "--runs", "native-runs"]
+    subprocess.run(native, cwd=folder, env=environment(), check=True)
+    complete, lives = False, 0
+    while lives < kills and not complete:
+        told, complete = one_life(folder, master, lives > 0, chance)
+        lives += 1
+        print(f"life {lives}: {told}", flush=True)
+    if not complete:
+        told, complete = one_life(folder, master, lives > 0, None)
+        print(f"the last life: {told}")
+    last = max((folder / "lives").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    diff = [sys.executable, "-m", "dadstorm", "diff", "native-runs/t-1", str(last)]
+    same = subprocess.run(diff, cwd=folder, env=environment()).returncode == 0
+    bytes_same = outputs(folder / "native") == outputs(folder / "spark")
+    print(f"seed {seed}: {lives} lives, complete {complete}, digests {same}, bytes {bytes_same}")
+    return 0 if complete and same and bytes_same else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=400_000)
+    parser.add_argument("--master", default="local[2]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="dadstorm-kills-") as folder:
+        return check(options.kills, options.seed, options.master, options.count, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
