@@ -2,8 +2,8 @@
 
     python tests/bench/engine_kills.py [--kills 15] [--seed 1] [--master local[2]]
 
-Each life is killed after a random while: its Python (and with it all), or its Java process, or a Python worker. The last
-one is left in peace. The native engine says what has to come out.
+Each life is killed after a random while: its Python (and with it all), or its Java process, or a Python worker. The
+last one is left in peace. The native engine says what has to come out.
 """
 
 from __future__ import annotations
