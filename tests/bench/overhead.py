@@ -8,16 +8,16 @@ program is measured. The medians are compared; rounds alternate, for this machin
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import statistics
 import sys
 import tempfile
-from datetime import datetime
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
+from benchkit.events import seconds_of_work
 from kit import run
 
 TOPOLOGY = """
@@ -41,14 +41,7 @@ def seconds(folder: Path, semantics: str, tuples: int) -> float:
     folder.mkdir()
     (folder / "overhead.yaml").write_text(TOPOLOGY.format(semantics=semantics, tuples=tuples))
     run("run", "overhead.yaml", "--quiet", cwd=folder, within_s=600).ok()
-    log = next(folder.glob("runs/*/events.log")).read_text()
-    begun, *_ = re.findall(r"^(\S+) Start$", log, re.MULTILINE)
-    *_, ended = re.findall(r"^(\S+) finished ", log, re.MULTILINE)
-    return (moment(ended) - moment(begun)).total_seconds()
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return seconds_of_work(folder / "runs")
 
 
 def main() -> int:

@@ -36,6 +36,38 @@ def test_workloads_are_run_by_both_sides_in_turns_and_checked(tmp_path: Path) ->
     assert "ours is × as fast" in told and found["commit"]
 
 
+def test_latency_is_that_of_every_tuple(tmp_path: Path) -> None:
+    _, found = bench("latency", "--rate", "500", "--keys", "100", "--seconds", "0.2", folder=tmp_path)
+    (case,) = found["cases"]
+    assert 0 < case["p50_ms"] <= case["p99_ms"] <= case["most_ms"]
+
+
+def test_scaling_shows_the_cost_of_a_tuple_along_its_axes(tmp_path: Path) -> None:
+    _, found = bench("scaling", "--axis", "operators", "slices", "--most-operators", "1", "--most-slices", "1",
+                     "--tuples", "2000", "--rounds", "1", folder=tmp_path)  # fmt: skip
+    assert {axis: list(points) for axis, points in found["cpu_us_per_tuple"].items()} == {
+        "operators": ["1"],
+        "slices": ["1"],
+    }
+
+
+def test_replicas_share_the_work(tmp_path: Path) -> None:
+    _, found = bench("replicas", "--replicas", "2", "--tuples", "5", folder=tmp_path)
+    assert 0 < found["tuples_per_s"]["2"] < 2 / found["sleep"] * 1.5
+
+
+def test_the_cost_of_a_function_is_told_apart_from_the_function(tmp_path: Path) -> None:
+    _, found = bench("custom", "--function", "same", "--tuples", "2000", "--rounds", "1", folder=tmp_path)
+    cost = found["functions"]["same"]
+    assert cost["above_us"] == pytest.approx(cost["with_us"] - cost["dup_us"] - cost["alone_us"])
+
+
+def test_start_up_ends_with_the_first_output(tmp_path: Path) -> None:
+    _, found = bench("startup", "--rounds", "1", "--data", "data", folder=tmp_path)
+    (run,) = found["runs"]
+    assert 0 < run["first_s"] <= run["seconds"]
+
+
 def test_a_wrong_output_is_called_wrong(tmp_path: Path) -> None:
     sys.path.insert(0, str(HERE))
     try:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from benchkit import peers
 from benchkit.checks import Verdict, judged
 from benchkit.data import cache, prepared, size_of
-from benchkit.measure import Cost, Failed, measured
+from benchkit.measure import Cost, measured
 from benchkit.report import bars, save, say, table, warn_if_busy
 from benchkit.workload import WORKLOADS, Workload, run_topology, topology
 
@@ -152,10 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.workloads:
             workload, records = WORKLOADS[name], size_of(name, options.scale)
             able = {side: run for side, run in sides.items() if side == OURS or name in peers.load(side).workloads}
-            try:
-                found = rounds(able, workload, records, options.rounds, keep, Path(within))
-            except Failed as error:
-                raise SystemExit(f"{name}: {error}") from None
+            found = rounds(able, workload, records, options.rounds, keep, Path(within))
             runs += found
             faulty += faults(found)
             panels[f"{name}: {records:,} {workload.title}"] = {

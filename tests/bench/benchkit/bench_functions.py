@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 
 def remade(text: str) -> str:
     """W3: some work on short texts, about a microsecond."""
@@ -12,3 +14,14 @@ def remade(text: str) -> str:
 def tagged(number: int, text: str) -> tuple[int, str]:
     """``remade`` as a function of the tuple."""
     return number, remade(text)
+
+
+def same(number: int, text: str) -> tuple[int, str]:
+    """The least that a function can do."""
+    return number, text
+
+
+def slow(number: int, *, seconds: float) -> int:
+    """Waits, as one that asks somebody else over a network would."""
+    time.sleep(seconds)
+    return number

@@ -43,8 +43,8 @@ class Cost:
     """From the start to the first byte of output, where that was asked for."""
 
 
-class Failed(Exception):
-    """A command that ended badly or not at all; the text says which, and what it said last."""
+class Failed(SystemExit):
+    """A command that ended badly or not at all, and so does the benchmark; says which, and what it said last."""
 
 
 class Tree:
@@ -94,10 +94,8 @@ def measured(
     environment: Mapping[str, str] | None = None,
     output: Path | None = None,
     within_s: float = 900.0,
-    stop_after_s: float | None = None,
 ) -> Cost:
-    """Run a command to its end, or interrupt it as ^C does when it has run for so long. What it prints goes to a log in
-    ``cwd``; when ``output`` first has a byte is noted."""
+    """Run a command to its end. What it prints goes to a log in ``cwd``; when ``output`` first has a byte is noted."""
     log = cwd / "said.log"
     with open(log, "wb") as said:
         begun = time.monotonic()
@@ -113,7 +111,6 @@ def measured(
     waiter = Waiter(process)
     waiter.start()
     tree, first = Tree(process.pid), None
-    interrupted = False
     next_look = begun + PAUSE_S / 2
     try:
         while not waiter.over.wait(PAUSE_S / 4 if output is None or first is not None else WATCH_S):
@@ -122,9 +119,6 @@ def measured(
                 raise Failed(f"did not end within {within_s:g} s: {' '.join(command)}\n{last_words(log)}")
             if output is not None and first is None and output.exists() and output.stat().st_size:
                 first = now - begun
-            if stop_after_s is not None and not interrupted and now - begun > stop_after_s:
-                interrupted = True
-                os.killpg(process.pid, signal.SIGINT)
             if now >= next_look:
                 worked = time.thread_time()
                 tree.look()

@@ -10,7 +10,6 @@ of (record number, stream). That is the same order in every run, but not that of
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,8 +84,8 @@ def topology(workload: Workload, data: Path) -> str:
     return workload.topology.format(data=data, site=SITE)
 
 
-def dadstorm(*arguments: str | Path, python: str = sys.executable) -> list[str]:
-    return [python, "-m", "dadstorm", *map(str, arguments)]
+def dadstorm(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "dadstorm", *map(str, arguments)]
 
 
 def run_topology(
@@ -94,21 +93,20 @@ def run_topology(
     folder: Path,
     *,
     output: str | None = None,
-    options: Sequence[str] = (),
     within_s: float = 900.0,
-    stop_after_s: float | None = None,
 ) -> Cost:
-    """Run a topology as a user would, quietly; its results go to ``folder/out``, its logs to ``folder/runs``."""
+    """Run a topology as a user would, quietly; its results go as CSV (unless it has sinks of its own) to
+    ``folder/out``, its logs to ``folder/runs``."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "topology.yaml"
     path.write_text(text)
-    command = dadstorm("run", path, "--sink", "csv", "--out", folder / "out", "--runs", folder / "runs",
-                       "--lib", FUNCTIONS, "--quiet", *options)  # fmt: skip
+    sink = () if "\nsinks:" in text else ("--sink", "csv")
+    command = dadstorm("run", path, *sink, "--out", folder / "out", "--runs", folder / "runs", "--lib", FUNCTIONS,
+                       "--quiet")  # fmt: skip
     return measured(
         command,
         cwd=folder,
         environment={"PYTHONPATH": str(ROOT)},
         output=None if output is None else folder / "out" / output,
         within_s=within_s,
-        stop_after_s=stop_after_s,
     )

@@ -1,0 +1,104 @@
+"""Does cost grow as it should? CPU per tuple as there are more tuples, more keys, more operators, more slices.
+
+Each axis varies one thing and leaves the rest:
+
+    tuples     10^5 to 10^7, counted by 10,000 keys
+    keys       10^3 to 10^6 keys of state
+    operators  1, 2, 4, 8 filters in a row: what each of them adds, against a source that goes straight to its sink
+    slices     1 to 16 slices of the count, at one replica
+
+Generated tuples are counted by key, and every count is written. What is shown is CPU of all processes, start-up taken
+off (the same topology with ten tuples). Flat means: the largest is hardly above the smallest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from benchkit.marginal import cpu_us
+from benchkit.report import lines, save, table, warn_if_busy
+
+SOURCE = """
+name: scaling
+sources:
+  made: {{generate: {{n: counter, key: {{int: [1, {keys}]}}}}, count: {tuples}}}
+"""
+COUNT = "operators:\n  counts: {{input: made, count: key, slices: {slices}}}\n"
+KEYS = 10_000
+GOALS = {"tuples": 0.15, "keys": 0.15, "operators": 0.15, "slices": 0.20}
+
+
+def counted(keys: int = KEYS, slices: int = 1) -> Callable[[int], str]:
+    return lambda tuples: (SOURCE + COUNT).format(keys=keys, tuples=tuples, slices=slices)
+
+
+def chained(operators: int) -> Callable[[int], str]:
+    """Filters that let everything pass, each reading the one before."""
+    names = ["made", *(f"pass{number}" for number in range(operators))]
+    rows = [f"  {name}: {{input: {before}, filter: n >= 0}}" for before, name in pairwise(names)]
+    middle = "\n".join(["operators:", *rows]) if rows else ""
+    sink = f"sinks:\n  written: {{input: {names[-1]}, csv: written.csv}}\n"
+    return lambda tuples: f"{SOURCE.format(keys=KEYS, tuples=tuples)}{middle}\n{sink}"
+
+
+def powers(least: int, most: int, factor: int = 10) -> list[int]:
+    found = [least]
+    while found[-1] * factor <= most:
+        found.append(found[-1] * factor)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench scaling", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--axis", nargs="+", choices=list(GOALS), default=list(GOALS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tuples", type=int, default=2_000_000, help="where they do not vary (%(default)s)")
+    parser.add_argument("--most-tuples", type=int, default=10_000_000)
+    parser.add_argument("--most-keys", type=int, default=1_000_000)
+    parser.add_argument("--most-operators", type=int, default=8)
+    parser.add_argument("--most-slices", type=int, default=16)
+    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="for JSON and plots (%(default)s)")
+    options = parser.parse_args(arguments)
+    warn_if_busy()
+
+    def cost(topology: Callable[[int], str], what: str, tuples: int = options.tuples) -> float:
+        return cpu_us(topology, tuples, options.rounds, what)
+
+    found: dict[str, dict[int, float]] = {}
+    for axis in options.axis:
+        if axis == "tuples":
+            places = powers(min(100_000, options.most_tuples), options.most_tuples)
+            points = {place: cost(counted(), f"{place:,} tuples", place) for place in places}
+        elif axis == "keys":
+            places = powers(min(1000, options.most_keys), options.most_keys)
+            points = {place: cost(counted(keys=place), f"{place:,} keys") for place in places}
+        elif axis == "operators":
+            none = cost(chained(0), "no operator")
+            points = {
+                place: (cost(chained(place), f"{place} operators") - none) / place
+                for place in powers(1, options.most_operators, 2)
+            }
+        else:
+            places = powers(1, options.most_slices, 2)
+            points = {place: cost(counted(slices=place), f"{place} slices") for place in places}
+        found[axis] = points
+        first = next(iter(points.values()))
+        told = [[f"{place:,}", f"{value:.3f}", f"{value / first:.2f}"] for place, value in points.items()]
+        print(table([axis, "CPU µs/" + ("hop" if axis == "operators" else "tuple"), "× the first"], told))
+        spread = max(points.values()) / min(points.values()) - 1
+        print(f"the largest is {spread:.0%} above the smallest (goal {GOALS[axis]:.0%})\n", flush=True)
+    save(options.out, "scaling", {"tuples": options.tuples, "cpu_us_per_tuple": found})
+    lines(options.out, "scaling", {axis: dict(points) for axis, points in found.items()}, "CPU µs per tuple (or hop)")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
