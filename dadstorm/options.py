@@ -7,7 +7,7 @@ from typing import Any
 
 from dadstorm.errors import UserError
 
-FORMATS = ("csv", "jsonl", "parquet", "console", "spark")
+FORMATS = ("csv", "jsonl", "parquet", "console", "spark", "spool")
 TOPOLOGY = "the topology, in YAML or in the original language"
 
 

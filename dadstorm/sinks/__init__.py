@@ -13,7 +13,7 @@ from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark, Sink
 
-FORMATS = ("csv", "jsonl", "parquet", "console", "spark")
+FORMATS = ("csv", "jsonl", "parquet", "console", "spark", "spool")
 
 
 def make_sink(
@@ -52,4 +52,8 @@ def make_sink(
         from dadstorm.sinks.spark import SparkSink
 
         return SparkSink(operator, plan, mark=mark, cut=cut, run=run, folder=folder)
+    if form == "spool":
+        from dadstorm.sinks.spool import SpoolSink
+
+        return SpoolSink(operator, plan, mark=mark, cut=cut, run=run)
     raise RunFailed(f"sink {operator.name}: expected a format out of {', '.join(FORMATS)}, found {form!r}")

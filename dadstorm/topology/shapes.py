@@ -73,6 +73,7 @@ SINKS: dict[str, tuple[str, ...]] = {
         "input", *_PLACED, "path", "with_id", "fsync", "partition_by", "mode", "master", "conf", "options",
         "commit_every",
     ),
+    "spool": ("input", *_PLACED, "fsync", "keep", "commit_every"),
 }
 """Per kind of sink, the keys beside the kind's own."""
 

@@ -17,7 +17,7 @@ from dadstorm.topology.operators import inputs
 from dadstorm.topology.placement import replicas
 from dadstorm.topology.report import Place
 from dadstorm.topology.shapes import SINKS, Section, kind_of
-from dadstorm.topology.values import boolean, text
+from dadstorm.topology.values import boolean, duration_ms, size_bytes, text
 
 DEAD_FIELDS = tuple(Field(field.name) for field in DEAD)
 
@@ -45,6 +45,8 @@ def sink(ctx: Context, name: Text, node: Node) -> Draft:
         ctx.report.mistake(value.place, f"{draft.what}: console: found {found(value)}; expected nothing")
     if form != "spark":
         _writes(ctx, draft, form, path, value.place)
+    if form == "spool":
+        _spool(ctx, draft, section)
     for option in ("with_id", "fsync"):
         if flag := section.get(option):
             draft.params[option] = bool(boolean(ctx.report, flag, f"{draft.what}: {option}"))
@@ -58,6 +60,14 @@ def _spark(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
     path = draft.name if node is None else text(ctx.report, node, f"{draft.what}: path", "a folder")
     if path is not None:
         spark.where(ctx, draft, path, draft.place if node is None else node.place)
+
+
+def _spool(ctx: Context, draft: Draft, section: Section) -> None:
+    """How much a spool may hold, and how often it grows."""
+    if node := section.get("keep"):
+        draft.params["keep_bytes"] = size_bytes(ctx.report, node, f"{draft.what}: keep", 1 << 16, 1 << 40)
+    if node := section.get("commit_every"):
+        draft.params["commit_every_ms"] = duration_ms(ctx.report, node, f"{draft.what}: commit_every", 10, 3_600_000)
 
 
 def settle(ctx: Context, draft: Draft) -> None:
@@ -100,9 +110,10 @@ def _writes(ctx: Context, draft: Draft, form: str, name: str | None, place: Plac
         draft.params["ragged"] = True
     if path is not None:
         ctx.claim(place, f"file {path}", draft.what)
-        if form == "parquet" and os.path.isfile(path):
-            ctx.report.mistake(place, f"{draft.what}: {path} is a file; Parquet is written as a folder of files")
-        if form != "parquet" and os.path.isdir(path):
+        folder = form in ("parquet", "spool")
+        if folder and os.path.isfile(path):
+            ctx.report.mistake(place, f"{draft.what}: {path} is a file; {form} is written as a folder of files")
+        if not folder and os.path.isdir(path):
             ctx.report.mistake(place, f"{draft.what}: {path} is a folder; expected a file to write")
         elif _is_odd(path):
             ctx.report.mistake(place, f"{draft.what}: {path} is a pipe, a socket or a disk; expected a file to write")

@@ -43,7 +43,7 @@ def test_many_rows_are_said_in_bounded_pieces() -> None:
 
 
 def test_an_unknown_format_or_no_path(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="expected a format out of csv, jsonl, parquet, console, spark, found 'xml'"):
+    with pytest.raises(RunFailed, match=r"expected a format out of csv, .*spark, spool, found 'xml'"):
         open_sink(sink_operator("xml", tmp_path / "o"))
     with pytest.raises(RunFailed, match="expected a path to write csv to, found none"):
         open_sink(sink_operator("csv", None))

@@ -109,7 +109,7 @@ def test_wrong_arguments_are_told_with_the_mistakes_of_the_file(tmp_path: Path) 
     file = write(tmp_path, "sources: {g: {generate: {n: counter}}}\noperators: {a: {input: f, dup: }}\n")
     (tmp_path / "libs").mkdir()
     assert mistakes_in(file, sink="cvs", libs=[str(tmp_path / "lib")], out=str(file)) == [
-        '--sink: found "cvs"; expected csv, jsonl, parquet, console or spark; did you mean "csv"?',
+        '--sink: found "cvs"; expected csv, jsonl, parquet, console, spark or spool; did you mean "csv"?',
         f'--lib: no such folder: {tmp_path}/lib; did you mean "libs"?',
         f"--out: {file} is not a folder; expected where outputs can be written",
         '2:24: operator "a": no source or operator "f"; there are g',

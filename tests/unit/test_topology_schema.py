@@ -19,8 +19,8 @@ CONFIGS = ROOT / "configs"
 SCHEMA: dict[str, Any] = json.loads(topology.json_schema())
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "topology.md").read_text(encoding="utf-8"), re.DOTALL)
 MISSHAPEN = (
-    "bad-generator", "bad-options", "bad-replicas", "bad-semantics", "bad-sink", "bad-spark-sink", "bad-spark-source",
-    "no-input", "no-kind", "no-sources",
+    "bad-generator", "bad-options", "bad-replicas", "bad-semantics", "bad-sink", "bad-spark-sink",
+    "bad-spark-source", "bad-spool", "no-input", "no-kind", "no-sources",
     "sections-of-the-wrong-shape", "two-kinds", "unknown-kind", "unknown-operator-key", "unknown-top-key",
 )  # fmt: skip
 
