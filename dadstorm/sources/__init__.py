@@ -51,6 +51,11 @@ def make_reader(
         live = TcpReader if kind == "tcp" else StdinReader
         durable = plan.durable is not None
         return live(operator, slice_index, run_dir=run_dir, sockets=sockets, mark=mark, cut=cut, fsync=durable)
+    if kind == "spark" and operator.params.get("stream"):
+        from dadstorm.sources.spark_stream import SparkStreamReader
+
+        logs = folder or run_dir
+        return SparkStreamReader(operator, plan, slice_index, run_dir=run_dir, folder=logs, mark=mark, cut=cut)
     if kind == "spark":
         from dadstorm.sources.spark import SparkReader
 

@@ -2,10 +2,11 @@
 emitted.
 
 A file header (magic, version, how far the file counts, format of the lines) and then frames. Each frame has a header of
-its own (length, kind, checksum of the payload, checksum of the header and of its place in the file) and one of three
+its own (length, kind, checksum of the payload, checksum of the header and of its place in the file) and one of four
 payloads:
 
 - RECORDS: the seq of the first line, and the lines, each with its newline; the n-th line has the n-th seq from there;
+- BATCH: the seq of the first row, and which rows they are, of a file that is there already and does not change;
 - LEASE: a seq; no ``hi`` above it has been announced unless a later frame says so;
 - END: the source is complete.
 
@@ -32,6 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from dadstorm.errors import RunFailed
@@ -39,7 +41,7 @@ from dadstorm.sinks.disk import sync_folder
 
 MAGIC = b"DSJRNL\r\n"
 VERSION = 2
-RECORDS, LEASE, END_OF_SOURCE = 1, 2, 3
+RECORDS, LEASE, END_OF_SOURCE, BATCH = 1, 2, 3, 4
 PAYLOAD_BYTES_MAX = 1 << 28
 """Far above any batch that a source takes in at once."""
 
@@ -51,6 +53,14 @@ _SEQ = struct.Struct("<q")
 _log = structlog.get_logger(__name__)
 
 
+class Reference(msgspec.Struct, frozen=True):
+    """Rows of a file beside the journal."""
+
+    file: str
+    start: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     offset: int
@@ -58,12 +68,17 @@ class Frame:
     seq: int
     """Of the first line; the lease; 0 for END."""
     lines: bytes
-    """Each with its newline; empty unless kind is RECORDS."""
+    """Each with its newline; of a BATCH a ``Reference``; empty for the other kinds."""
+
+    @property
+    def reference(self) -> Reference:
+        """The rows that a BATCH is of."""
+        return msgspec.json.decode(self.lines, type=Reference)
 
     @property
     def next_seq(self) -> int:
         """The first seq that is not taken or leased by this frame."""
-        return self.seq + self.lines.count(b"\n")
+        return self.seq + (self.reference.rows if self.kind == BATCH else self.lines.count(b"\n"))
 
 
 def _frame_header(offset: int, kind: int, payload: bytes) -> bytes:

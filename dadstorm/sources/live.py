@@ -24,6 +24,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,6 +55,29 @@ def wall_clock_us() -> int:
 def stdin_path(sockets: str, operator: str) -> str:
     """Where a stdin source listens; the front end connects there with ``clients.connect_unix``."""
     return os.path.join(os.path.abspath(sockets), f"{operator}.stdin")
+
+
+class Intake(Protocol):
+    """From where a live source takes in what it journals."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come."""
+        ...
+
+    def take(self, max_bytes: int) -> bytes:
+        """What has arrived, whole records, about so much of it; nothing if there is nothing."""
+        ...
+
+    def finish(self) -> bytes:
+        """All that has arrived; nothing more is wanted."""
+        ...
+
+    def fds(self) -> list[int]:
+        """Readable when something arrives."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class _Nudge:
@@ -95,15 +119,13 @@ class LiveReader:
         self._operator = operator
         self._cut = cut
         self._clock = clock
-        self._format = make_format(operator, RECORD_BYTES_MAX)
-        self._limit = self._format.rules.limit
         self._pending = Pending(operator.schema, cut)
         self._marks = Marks()
         self._ended = False
         self._draining = False
         self._closed = False
-        self._clients: Clients | None = None
-        meta = {"format": operator.params["format"], "delimiter": operator.params.get("delimiter") or ","}
+        self._clients: Intake | None = None
+        meta = self._prepare()
         where = operator.params.get("journal") or run_dir
         path = where if os.path.isfile(where) else os.path.join(os.path.abspath(where), f"{operator.name}.journal")
         self._journal = Journal(path, operator.name, meta, fsync=fsync or bool(operator.params.get("fsync")))
@@ -153,7 +175,17 @@ class LiveReader:
             self._journal.close()
             self._nudge.close()
 
-    def _listen(self, sockets: str) -> Clients:
+    kind = RECORDS
+    """Of the frames that hold what was accepted."""
+
+    def _prepare(self) -> dict[str, Any]:
+        """What has to be known of the format before the journal is opened; what the journal keeps of it."""
+        params = self._operator.params
+        self._format = make_format(self._operator, RECORD_BYTES_MAX)
+        self._limit = self._format.rules.limit
+        return {"format": params["format"], "delimiter": params.get("delimiter") or ","}
+
+    def _listen(self, sockets: str) -> Intake:
         raise NotImplementedError
 
     def _stop_listening(self) -> None:
@@ -167,9 +199,9 @@ class LiveReader:
         size = 0
         while self._next is not None and size < TAKE_BYTES:
             frame = self._next
-            if frame.kind == RECORDS:
+            if frame.kind == self.kind:
                 frames.append(frame)
-                size += len(frame.lines)
+                size += self._weight(frame)
                 self._marks.add(frame.seq, {"offset": frame.offset, "lease": self._lease})
                 self._floor = max(self._floor, frame.next_seq)
             elif frame.kind == LEASE:
@@ -211,8 +243,8 @@ class LiveReader:
             return
         seq = max(self._clock(), self._floor)
         offset = self._journal.offset
-        self._journal.append(RECORDS, seq, lines)
-        frame = Frame(offset, RECORDS, seq, lines)
+        self._journal.append(self.kind, seq, lines)
+        frame = Frame(offset, self.kind, seq, lines)
         self._marks.add(seq, {"offset": offset, "lease": self._lease})
         self._floor = frame.next_seq
         self._parse([frame])
@@ -234,6 +266,10 @@ class LiveReader:
             self._clients.close()
         self._stop_listening()
 
+    def _weight(self, frame: Frame) -> int:
+        """About how many bytes a frame's records have."""
+        return len(frame.lines)
+
     def _parse(self, frames: list[Frame]) -> None:
         data = b"".join(frame.lines for frame in frames)
         by_line = np.concatenate([np.arange(frame.seq, frame.next_seq, dtype=np.int64) for frame in frames])
@@ -250,7 +286,7 @@ class LiveReader:
 class TcpReader(LiveReader):
     """Lines from any number of TCP clients."""
 
-    def _listen(self, sockets: str) -> Clients:
+    def _listen(self, sockets: str) -> Intake:
         listener = listen_tcp(self._operator.params["listen"], self._operator.name)
         self.address: tuple[str, int] = listener.getsockname()[:2]
         return Clients(listener, self._limit, once=False)
@@ -261,7 +297,7 @@ class StdinReader(LiveReader):
 
     _path: str | None = None
 
-    def _listen(self, sockets: str) -> Clients:
+    def _listen(self, sockets: str) -> Intake:
         path = stdin_path(sockets, self._operator.name)
         listener = listen_unix(path, self._operator.name)
         self._path = path

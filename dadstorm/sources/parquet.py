@@ -22,7 +22,7 @@ from dadstorm.sources.fields import UTC, convert
 from dadstorm.sources.formats import wrong_value
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
-from dadstorm.sources.records import Refusals
+from dadstorm.sources.records import Place, Refusals
 
 BATCH_ROWS = 1 << 15
 """A row group may have millions of rows: so many of them are decoded at a time."""
@@ -115,24 +115,8 @@ class ParquetReader:
     def _take(self, path: str, batch: pa.RecordBatch) -> None:
         seqs = np.arange(self._seq, self._seq + batch.num_rows, dtype=np.int64)
         self._seq += batch.num_rows
-        columns: list[pa.Array] = []
-        broken: dict[int, str] = {}
-        for field in self._operator.fields:
-            found = batch.column(batch.schema.get_field_index(field.name))
-            column, bad = _typed(found, field)
-            columns.append(column)
-            for i in bad.tolist():
-                broken.setdefault(i, wrong_value(field, found[i].as_py()))
-        rows = Rows(
-            seqs, np.zeros(len(seqs), np.int64), pa.RecordBatch.from_arrays(columns, schema=self._operator.schema)
-        )
-        refusals = Refusals(self._operator, self._cut)
-        for i in sorted(broken):
-            place = self._place(path, int(seqs[i]))
-            refusals.add(int(seqs[i]), place, broken[i], str(batch.slice(i, 1).to_pylist()[0]))
-        if broken:
-            rows = rows.take(np.setdiff1d(np.arange(len(seqs)), np.array(list(broken), np.int64), assume_unique=True))
-        self._pending.put(rows.since(self._cut), refusals.rows(), max(self._seq, self._cut))
+        rows, dead = typed_rows(self._operator, batch, seqs, lambda i: self._place(path, int(seqs[i])), self._cut)
+        self._pending.put(rows, dead, max(self._seq, self._cut))
 
     def _place(self, path: str, seq: int) -> str:
         """Where a row stands, for messages."""
@@ -168,6 +152,27 @@ class ParquetReader:
 
     def _failed(self, path: str, what: str) -> RunFailed:
         return RunFailed(f"source {self._operator.name!r}: {path}: {what}")
+
+
+def typed_rows(
+    operator: Operator, batch: pa.RecordBatch, seqs: Ints, place: Place, cut: int
+) -> tuple[Rows, Rows | None]:
+    """A batch's records at or above the cut as rows of the operator's fields, and the dead letters among them."""
+    columns: list[pa.Array] = []
+    broken: dict[int, str] = {}
+    for field in operator.fields:
+        found = batch.column(batch.schema.get_field_index(field.name))
+        column, bad = _typed(found, field)
+        columns.append(column)
+        for i in bad.tolist():
+            broken.setdefault(i, wrong_value(field, found[i].as_py()))
+    rows = Rows(seqs, np.zeros(len(seqs), np.int64), pa.RecordBatch.from_arrays(columns, schema=operator.schema))
+    refusals = Refusals(operator, cut)
+    for i in sorted(broken):
+        refusals.add(int(seqs[i]), place(i), broken[i], str(batch.slice(i, 1).to_pylist()[0]))
+    if broken:
+        rows = rows.take(np.setdiff1d(np.arange(len(seqs)), np.array(list(broken), np.int64), assume_unique=True))
+    return rows.since(cut), refusals.rows()
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -82,11 +82,7 @@ def write_rows(session: Session, reading: Reading, folder: str) -> None:
     Raises UserError for what Spark cannot read at all, and for columns that do not fit."""
     try:
         frame = _loaded(session, reading)
-        columns = {column.name: column.dataType.simpleString() for column in frame.schema}
-        fields = [Field(name, kind) for name, kind in reading.fields]  # type: ignore[arg-type]
-        if problems := misfits(columns, fields, reading.order_by):
-            raise UserError(*(f"{reading}: {problem}" for problem in problems))
-        rows = ordered(frame, reading, columns)
+        rows = ordered(frame, reading, columns_of(frame, reading))
     except UserError:
         raise
     except Exception as error:
@@ -94,6 +90,47 @@ def write_rows(session: Session, reading: Reading, folder: str) -> None:
             raise
         raise UserError(f"Spark cannot read {reading}: {reason(error)}") from None
     put(rows, folder)
+
+
+def stream_of(session: Session, reading: Reading) -> DataFrame:
+    """A stream with the fields, and with the columns that its batches are sorted by. Raises UserError as
+    ``write_rows`` does."""
+    from pyspark.sql import functions as F
+
+    try:
+        reader = session.spark.readStream.options(**reading.options)
+        if reading.table is not None:
+            frame = reader.table(reading.table)
+        else:
+            assert reading.format is not None
+            reader = reader.format(reading.format)
+            if reading.schema is not None:
+                reader = reader.schema(reading.schema)
+            frame = reader.load(located(reading.paths[0])) if reading.paths else reader.load()
+        columns = columns_of(frame, reading)
+        keys = [F.col(quoted(name)).alias(f"_key{index}") for index, name in enumerate(reading.order_by)]
+        return frame.select(*(_column(name, columns[name]).alias(name) for name, _ in reading.fields), *keys)
+    except UserError:
+        raise
+    except Exception as error:
+        if session.lost(error):
+            raise
+        raise UserError(f"Spark cannot read {reading} as a stream: {reason(error)}") from None
+
+
+def sorted_batch(batch: DataFrame, reading: Reading) -> DataFrame:
+    """The fields of one micro-batch, by the columns that were named, else as Spark gives them."""
+    rows = batch.orderBy(*(f"_key{index}" for index in range(len(reading.order_by)))) if reading.order_by else batch
+    return rows.select(*(quoted(name) for name, _ in reading.fields))
+
+
+def columns_of(frame: DataFrame, reading: Reading) -> dict[str, str]:
+    """The columns of a frame and their types. Raises UserError if they do not fit the fields."""
+    columns = {column.name: column.dataType.simpleString() for column in frame.schema}
+    fields = [Field(name, kind) for name, kind in reading.fields]  # type: ignore[arg-type]
+    if problems := misfits(columns, fields, reading.order_by):
+        raise UserError(*(f"{reading}: {problem}" for problem in problems))
+    return columns
 
 
 def put(frame: DataFrame, folder: str) -> None:

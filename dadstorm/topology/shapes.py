@@ -30,8 +30,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "tcp": ("format", "fields", "delimiter", "record_max", "journal", "fsync", "on_error", *_PLACED),
     "stdin": ("fields", "delimiter", "record_max", "journal", "fsync", "on_error"),
     "spark": (
-        "path", "table", "sql", "fields", "schema", "order_by", "options", "master", "conf", "journal", "fsync",
-        "on_error", *_REPLICATED,
+        "path", "table", "sql", "stream", "fields", "schema", "order_by", "options", "master", "conf", "journal",
+        "fsync", "on_error", *_REPLICATED,
     ),
 }
 """Per kind of source, the keys beside the kind's own."""

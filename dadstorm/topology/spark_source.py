@@ -15,9 +15,10 @@ from dadstorm.topology.fields import declared
 from dadstorm.topology.report import nearest
 from dadstorm.topology.shapes import Section
 from dadstorm.topology.spark import BUILT_IN, settings
-from dadstorm.topology.values import boolean, text, words
+from dadstorm.topology.values import boolean, choice, text, words
 
 INPUTS = ("path", "table", "sql")
+STREAMS = ("true", "false", "available-now")
 
 
 def options(ctx: Context, draft: Draft, section: Section) -> None:
@@ -31,6 +32,8 @@ def options(ctx: Context, draft: Draft, section: Section) -> None:
     for name in draft.params.get("options", {}):
         if name.lower() in ("path", "paths"):
             report.mistake(section.key_place("options"), f"{what}: options: found {name}; it is said with path:")
+    if node := section.get("stream"):
+        _stream(ctx, draft, node)
     if node := section.get("schema"):
         draft.params["schema"] = text(report, node, f"{what}: schema", "columns such as id INT, name STRING")
     if node := section.get("order_by"):
@@ -42,6 +45,21 @@ def options(ctx: Context, draft: Draft, section: Section) -> None:
     if node := section.get("fsync"):
         draft.params["fsync"] = bool(boolean(report, node, f"{what}: fsync"))
     _fields(ctx, draft, section)
+
+
+def _stream(ctx: Context, draft: Draft, node: Node) -> None:
+    """A stream is a live source: one slice, journalled."""
+    report, what = ctx.report, draft.what
+    chosen = choice(report, node, f"{what}: stream", STREAMS)
+    if chosen is None or chosen == "false":
+        return
+    draft.params["stream"] = chosen
+    if draft.params.get("sql") is not None:
+        report.mistake(node.place, f"{what}: stream: a query is no stream; expected path or table")
+    if len(draft.params["paths"]) > 1:
+        report.mistake(node.place, f"{what}: stream: found several paths; expected one folder")
+    if draft.slices > 1 or len(draft.replicas) > 1:
+        report.mistake(node.place, f"{what}: stream: found several slices or replicas; expected one")
 
 
 def _what_is_read(ctx: Context, draft: Draft, section: Section) -> None:

@@ -144,3 +144,31 @@ def test_java_is_killed_while_it_stages_and_the_replica_when_the_table_has_chang
 def test_seqs_are_the_same_with_three_slices_at_three_replicas(tmp_path: Path) -> None:
     expected = in_folder(tmp_path / "three", "slices: 3, replicas: 3")
     assert run("run", "job.yaml", cwd=tmp_path / "three").ok().files["out.csv"].decode().splitlines() == expected
+
+
+STREAM = """\
+window: 1000
+sources:
+  s: {spark: text, path: in, fields: [value], stream: available-now,
+      options: {maxFilesPerTrigger: 2}, master: "local[2]"}
+sinks:
+  out: {input: s, csv: , with_id: true}
+"""
+
+
+def test_the_batches_of_a_stream_come_once_though_java_and_the_replica_are_killed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(10):
+        (tmp_path / "in" / f"{number}.txt").write_text("".join(f"{number}-{i}\n" for i in range(500)))
+    (tmp_path / "job.yaml").write_text(STREAM)
+    out = tmp_path / "out" / "out.csv"
+    with running("run", "job.yaml", cwd=tmp_path) as command:
+        until(lambda: out.exists() and out.stat().st_size > 1000, "some rows")
+        java = started(command)
+        replica = java.parent()
+        assert replica is not None
+        java.kill()
+        replica.kill()
+        rows = [line.split(",") for line in command.ended().ok().files["out.csv"].decode().splitlines()]
+    assert sorted(row[2] for row in rows) == sorted(f"{number}-{i}" for number in range(10) for i in range(500))
+    assert [int(row[0]) for row in rows] == sorted({int(row[0]) for row in rows})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Field
+from dadstorm.spark.batches import Batches, number_of
 from dadstorm.spark.frames import READABLE, Reading, misfits
 from dadstorm.spark.staged import Staged
 
@@ -69,3 +72,34 @@ def test_columns_that_do_not_fit_the_fields_are_all_told() -> None:
     ]
     assert misfits(columns, [Field("id", "float"), Field("price", "float")]) == []
     assert all("string" in kinds for kinds in READABLE.values())
+
+
+def batch_of(folder: Path, number: int, *counts: int) -> Batches:
+    """A micro-batch with files of so many rows, in row groups of 7."""
+    batches = Batches(str(folder / "batches"), fsync=True)
+    scratch = Path(batches.scratch(number))
+    scratch.mkdir()
+    at = number * 100_000
+    for index, rows in enumerate(counts):
+        table = pa.table({"n": pa.array(range(at, at + rows), pa.int64())})
+        pq.write_table(table, scratch / f"part-{index:05d}-x.parquet", row_group_size=7)
+        at += rows
+    batches.keep(number, str(scratch))
+    return batches
+
+
+def test_pieces_of_a_batch_tile_its_rows_and_go_on_after_any_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dadstorm.spark.batches.PIECE_ROWS", 10)
+    batches = batch_of(tmp_path, 1, 23, 0, 5)
+    batch_of(tmp_path, 0)
+    assert batches.numbers() == [0, 1] and batches.has(1) and not batches.has(2)
+    assert list(batches.pieces(0)) == []
+    pieces = list(batches.pieces(1))
+    assert [piece.rows for piece in pieces] == [10, 10, 3, 5]
+    assert {number_of(piece) for piece in pieces} == {1}
+    read = [n for piece in pieces for n in batches.read(piece).column("n").to_pylist()]
+    assert read == list(range(100_000, 100_028))
+    for index, piece in enumerate(pieces):
+        assert list(batches.pieces(1, piece)) == pieces[index + 1 :]
