@@ -6,7 +6,7 @@ The same run writes its rows to a CSV file too, which says what the table has to
 from __future__ import annotations
 
 import os
-import signal
+import random
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from tests.cluster.kit import Running, run, running, until
+from tests.spark.sink_kills import Killed, oracle
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -101,14 +102,9 @@ def test_the_java_process_and_then_the_replica_without_a_java_on_the_path(
     check(tmp_path)
 
 
-def test_everything_at_once_and_the_run_is_resumed(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(f"durable: state\n{TOPOLOGY}")
-    table = tmp_path / "out" / "table"
-    with running("run", "job.yaml", cwd=tmp_path) as command:
-        more_commits(command, table, 2)
-        java = java_of(command)
-        assert java is not None
-        os.killpg(command.process.pid, signal.SIGKILL)
-        until(lambda: not java.is_running(), "the end of a Java process when everybody was killed")
-    run("run", "job.yaml", "--resume", cwd=tmp_path).ok()
-    check(tmp_path)
+def test_three_kills_at_random_moments(tmp_path: Path) -> None:
+    """Of the replica with its Java process, of everything, of the Java process; scripts/chaos_spark does more."""
+    victim = Killed(tmp_path / "killed", random.Random(172), count=14_000)
+    victim.ended(3)
+    assert victim.done == ["both", "all", "java"]
+    victim.check(oracle(tmp_path / "calm", count=14_000))
