@@ -28,6 +28,8 @@ from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark
 from dadstorm.sinks.disk import told
 from dadstorm.sinks.rows_out import Progress
+from dadstorm.spark.catalog import CatalogTable
+from dadstorm.spark.catalog import settings as catalog_settings
 from dadstorm.spark.commits import Chain, Commit, Line, Task, chain, commit_name, due, summed
 from dadstorm.spark.reading import SHOWN_ROWS, Reader, shown
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason, shown_file
@@ -62,7 +64,10 @@ class SparkSink:
         self._run = run
         self._mark_found = mark
         self._cut = cut
-        self._settings = Settings(operator.name, params.get("master", "local[*]"), params.get("conf", {}))
+        conf = params.get("conf", {})
+        if (name := params.get("table")) is not None:
+            conf = catalog_settings(conf, params["catalog"])
+        self._settings = Settings(operator.name, params.get("master", "local[*]"), conf)
         form, by, options = params["writes"], tuple(params.get("partition_by", ())), dict(params.get("options", {}))
         self._header = Header(
             plan.name, operator.name, form, tuple((f.name, f.type) for f in operator.fields), self._with_id, plan.span,
@@ -72,6 +77,9 @@ class SparkSink:
             operator.fields, form=form, with_id=self._with_id, span=plan.span, partition_by=by, options=options
         )
         self._table = Table(self._path)
+        self._catalog = None if name is None else CatalogTable(name, self._path, self._header)
+        self._written: str | None = None
+        """The last commit that is in the table, and perhaps not in the catalog yet."""
         self._ordinal = 0
         self._session: Session | None = None
         self._progress = Progress(operator, cut)
@@ -228,12 +236,17 @@ class SparkSink:
                 raise UserError(f"sink {self._name}: {problem}")
             os.makedirs(self._table.staging, exist_ok=True)
         try:
+            if self._catalog is not None:
+                self._catalog.check(session)
             self._writer.probe(session, os.path.join(self._table.staging, "probe"))
         except UserError as error:
             self._leave_nothing()
             raise UserError(f"sink {self._name}: {error}") from None
         with told(self._name, self._path):
             found = self._resumed(header) if ours and header is not None else self._begun(header)
+        if self._catalog is not None:
+            anew = not ours and self._mode != "append"
+            self._catalog.agree(session, self._table.commits(), anew=anew)
         with self._guard:
             self._line = Line(self._cut, found.reaches, found.ahead)
             self._folders = sum(commit.folder is not None for commit in found.kept)
@@ -298,9 +311,15 @@ class SparkSink:
             log.warning("other rows than before: written again", sink=self._name, commit=name)
             with self._guard:
                 refused = self._line.refused()
+            if self._catalog is not None:
+                self._catalog.drop(session, refused)
             with told(self._name, self._path):
                 self._table.drop(refused)
-        self._write(commit, task, session)
+        if self._written != commit.name:
+            self._write(commit, task, session)
+            self._written = commit.name
+        if self._catalog is not None:
+            self._catalog.add(session, commit)
         self._show(task, session)
         self._done(commit)
 

@@ -70,7 +70,7 @@ SINKS: dict[str, tuple[str, ...]] = {
     **{kind: ("input", *_PLACED, "with_id", "fsync") for kind in ("csv", "jsonl", "parquet")},
     "console": ("input", *_PLACED, "with_id"),
     "spark": (
-        "input", *_PLACED, "path", "with_id", "fsync", "partition_by", "mode", "master", "conf", "options",
+        "input", *_PLACED, "path", "table", "with_id", "fsync", "partition_by", "mode", "master", "conf", "options",
         "commit_every",
     ),
     "spool": ("input", *_PLACED, "fsync", "keep", "commit_every"),

@@ -8,8 +8,10 @@ refused by Spark itself, before anything is written. What has a place in the fil
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 
+from dadstorm.spark import catalog
 from dadstorm.spark.table import Table
 from dadstorm.topology.context import Context, Draft
 from dadstorm.topology.document import Mapping, Node, Text, found, is_null
@@ -25,6 +27,10 @@ RESERVED = ("commit", "_seq", "_sub", "_epoch")
 OURS = ("spark.master", "spark.app.name")
 """Settings of Spark's that keys of the topology are for."""
 BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+TABLES = "NAME or DATABASE.NAME, of small letters, digits and _"
+CATALOG = "_catalog"
+"""Where the catalog is kept, in the output folder, if no other is named."""
+_TABLE = re.compile(r"[a-z_][a-z0-9_]*(?:\.[a-z_][a-z0-9_]*)?")
 
 
 def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
@@ -40,6 +46,8 @@ def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
     if node := section.get("commit_every"):
         draft.params["commit_every_ms"] = duration_ms(report, node, f"{what}: commit_every", 100, 3_600_000)
     settings(ctx, draft, section)
+    if node := section.get("table"):
+        _table(ctx, draft, node)
 
 
 def settings(ctx: Context, draft: Draft, section: Section) -> None:
@@ -60,8 +68,10 @@ def settings(ctx: Context, draft: Draft, section: Section) -> None:
 
 def where(ctx: Context, draft: Draft, path: str, place: Place) -> None:
     """Whether the sink may write there."""
+    path = path.removeprefix("file://") if path.startswith("file:///") else path
     if "://" in path or path.startswith("file:"):
-        ctx.report.mistake(place, f"{draft.what}: path: found {path}; expected a folder of this machine")
+        why = "a commit takes a rename that is atomic, which other file systems do not promise"
+        ctx.report.mistake(place, f"{draft.what}: path: found {path}; expected a folder of this machine: {why}")
         return
     folder = os.path.normpath(os.path.join(ctx.out, path))
     draft.params["path"] = folder
@@ -103,6 +113,24 @@ def _master(ctx: Context, node: Node, what: str) -> str | None:
         return master
     ctx.report.mistake(node.place, f"{what}: master: found {found(node)}; expected {MASTERS}")
     return None
+
+
+def _table(ctx: Context, draft: Draft, node: Node) -> None:
+    """A name in the catalog, which nobody else uses; nor the catalog itself, if it is the one in the output folder."""
+    report, what = ctx.report, draft.what
+    name = text(report, node, f"{what}: table", TABLES)
+    if name is None:
+        return
+    if not _TABLE.fullmatch(name):
+        report.mistake(node.place, f"{what}: table: found {found(node)}; expected {TABLES}")
+        return
+    folder = os.path.join(ctx.out, CATALOG)
+    draft.params |= {"table": name, "catalog": folder}
+    if catalog.embedded(draft.params.get("conf", {})):
+        thing = f"catalog {folder}, which serves one sink (a metastore in conf serves many),"
+        ctx.claim(node.place, thing, what)
+    else:
+        ctx.claim(node.place, f"table {name}", what)
 
 
 def _pairs(ctx: Context, node: Node, what: str) -> dict[str, str]:
