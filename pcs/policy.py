@@ -127,7 +127,8 @@ class Policy:
         if operator.params["format"] == "console":
             return []
         what = f"sink {operator.name}"
-        problem = self._writable(what, operator.params["path"])
+        places = (operator.params["path"], operator.params.get("catalog"))
+        problem = next((told for place in places if place and (told := self._writable(what, place))), None)
         if problem is None and operator.params["format"] == "spark":
             # Settings can name code to be loaded, and programs to be started.
             if operator.params.get("conf") or not str(operator.params.get("master", "local")).startswith("local"):

@@ -51,7 +51,7 @@ class CatalogTable:
 
     def __init__(self, name: str, path: str, header: Header) -> None:
         self._name = name
-        self._sql = ".".join(_quoted(part) for part in name.split("."))
+        self._sql = _dotted(name)
         self._path = path
         self._header = header
 
@@ -114,9 +114,13 @@ class CatalogTable:
         by = ", ".join(_quoted(name) for name in (BY, *header.partition_by))
         pairs = ", ".join(f"{_text(k)} {_text(v)}" for k, v in options_of(header.format, header.options).items())
         return (
-            f"CREATE TABLE IF NOT EXISTS {self._sql} ({', '.join(columns)}, {BY} string) USING {header.format} "
-            f"{f'OPTIONS ({pairs}) ' if pairs else ''}PARTITIONED BY ({by}) LOCATION {_text(f'file://{self._path}')}"
+            f"CREATE TABLE IF NOT EXISTS {self._sql} ({', '.join(columns)}, {BY} string) "
+            f"USING {_dotted(header.format)} {f'OPTIONS ({pairs}) ' if pairs else ''}PARTITIONED BY ({by}) LOCATION {_text(f'file://{self._path}')}"
         )
+
+
+def _dotted(name: str) -> str:
+    return ".".join(_quoted(part) for part in name.split("."))
 
 
 def _quoted(name: str) -> str:

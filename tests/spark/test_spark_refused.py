@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,11 @@ def test_that_there_is_no_java_is_told_before_anything_starts(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     refused(ran(tmp_path, "spark: "), "Java 17 or newer", "nowhere", "pip install")
     assert not (tmp_path / "runs").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_port_that_is_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = ran(tmp_path, f"spark: , conf: {{spark.driver.port: {port}, spark.port.maxRetries: 0}}")
+    refused(outcome, "sink table", "port", "in use")
+    assert not outcome.files
