@@ -123,7 +123,7 @@ def _of(home: str, looked: list[str], where: str) -> Java | None:
 
 
 def _version(home: str, java: str) -> int | None:
-    text = _release(home)
+    text = release(home)
     match = _RELEASE.search(text)
     if match is None:
         try:
@@ -141,11 +141,11 @@ def _version(home: str, java: str) -> int | None:
 
 def _has_vectors(home: str) -> bool:
     """Whether a Java has the module that Spark asks for; who does not list its modules has all of them."""
-    modules = re.search(r'^MODULES="([^"]*)"', _release(home), re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', release(home), re.MULTILINE)
     return modules is None or "jdk.incubator.vector" in modules[1].split()
 
 
-def _release(home: str) -> str:
+def release(home: str) -> str:
     try:
         with open(os.path.join(home, "release"), encoding="utf-8", errors="replace") as file:
             return file.read(1 << 16)

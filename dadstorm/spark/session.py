@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dadstorm.errors import UserError
-from dadstorm.spark import java
+from dadstorm.spark import archive, java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +97,13 @@ class Session:
             self._process.wait(DEATH_WITHIN_S if isinstance(error, OSError) else 0.1)
         return not self.alive
 
+    def end(self, within_s: float) -> None:
+        """Let the Java process end by itself: it does so when nobody holds its pipe any more."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_s)
+
     def close(self) -> None:
         """End the Java process and remove what Spark kept. An embedded Spark has nothing to say good-bye to; a
         cluster is told that the application is over."""
@@ -138,9 +145,10 @@ def open_session(settings: Settings, folder: str) -> Session:
     with open(os.path.join(scratch, "log4j2.properties"), "w", encoding="utf-8") as file:
         file.write(_LOG4J)
     conf = SparkConf(loadDefaults=False)
-    for key, value in configuration(settings, scratch).items():
+    found = java.find()
+    for key, value in configuration(settings, scratch, archive.option(found)).items():
         conf.set(key, value)
-    home = java.find().home_for_spark(scratch)
+    home = found.home_for_spark(scratch)
     gateway: Any = None
     # One at a time: the environment and PySpark's class attributes belong to the whole process.
     with _one, open(log_file(settings, folder), "ab") as log:
@@ -167,12 +175,12 @@ def open_session(settings: Settings, folder: str) -> Session:
             raise SessionLost(f"Spark's Java process ended while it was starting{_tail(settings, folder)}") from error
 
 
-def configuration(settings: Settings, scratch: str) -> dict[str, str]:
-    """All that Spark is told: ours, overridden by the user's."""
+def configuration(settings: Settings, scratch: str, option: str = "") -> dict[str, str]:
+    """All that Spark is told: ours, overridden by the user's; and an option of Java's."""
     options = (
         f"-XX:-UsePerfData -Djava.io.tmpdir={scratch}/tmp -Dderby.system.home={scratch}/derby "
-        f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties"
-    )
+        f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties {option}"
+    ).strip()
     ours = {
         "spark.app.name": settings.name,
         "spark.ui.enabled": "false",

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("towns")
     (folder / "job.yaml").write_text(TOPOLOGY)
     for _ in range(2):
-        run("run", "job.yaml", "--quiet", cwd=folder).ok()
+        run("run", "job.yaml", "--quiet", cwd=folder, within_s=280).ok()
     return folder
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dadstorm.errors import UserError
-from dadstorm.spark import java
+from dadstorm.spark import archive, java
+from dadstorm.spark.java import Java
 from dadstorm.spark.session import Settings, configuration
 
 ALL = 'MODULES="java.base jdk.incubator.vector"\n'
@@ -91,3 +92,14 @@ def test_neither_topologies_nor_the_check_for_spark_load_it() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "False"]
+
+
+def test_an_archive_is_for_one_java_and_used_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    one, other = Java(str(tmp_path / "one"), 17), Java(str(tmp_path / "one"), 21)
+    path = Path(archive.path_of(one))
+    assert archive.option(one) == "" and path.is_relative_to(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert archive.option(one) == f"-XX:SharedArchiveFile={path}"
+    assert archive.option(other) == ""
