@@ -113,10 +113,13 @@ class CatalogTable:
         columns = [f"{_quoted(one.name)} {SPARK_TYPES[one.type]}" for one in columns_of(fields, header.with_id)]
         by = ", ".join(_quoted(name) for name in (BY, *header.partition_by))
         pairs = ", ".join(f"{_text(k)} {_text(v)}" for k, v in options_of(header.format, header.options).items())
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self._sql} ({', '.join(columns)}, {BY} string) "
-            f"USING {_dotted(header.format)} {f'OPTIONS ({pairs}) ' if pairs else ''}PARTITIONED BY ({by}) LOCATION {_text(f'file://{self._path}')}"
-        )
+        parts = [
+            f"CREATE TABLE IF NOT EXISTS {self._sql} ({', '.join(columns)}, {BY} string)",
+            f"USING {_dotted(header.format)}",
+            f"OPTIONS ({pairs})" if pairs else "",
+            f"PARTITIONED BY ({by}) LOCATION {_text(f'file://{self._path}')}",
+        ]
+        return " ".join(parts)
 
 
 def _dotted(name: str) -> str:
