@@ -169,7 +169,10 @@ class SparkSink:
 
     def _begin(self) -> Session:
         """The session to write through; a sink has one of its own."""
-        return open_session(self._settings, self._folder)
+        try:
+            return open_session(self._settings, self._folder)
+        except UserError as error:
+            raise UserError(f"sink {self._name}: {error}") from None
 
     def _leave(self, session: Session) -> None:
         session.close()

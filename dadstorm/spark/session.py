@@ -163,13 +163,14 @@ def open_session(settings: Settings, folder: str) -> Session:
             return Session(spark, gateway.proc, settings, scratch)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             alive = gateway is not None and gateway.proc.poll() is None
+            said = reason(error)  # Now: an error of Java's is asked for while that lives.
             if gateway is not None:
                 gateway.proc.kill()
                 gateway.proc.wait(END_WITHIN_S)
             _forget()
             if alive and not isinstance(error, ConnectionError | EOFError):
                 raise UserError(
-                    f"Spark does not start with master {settings.master!r} and these settings: {reason(error)}. "
+                    f"Spark does not start with master {settings.master!r} and these settings: {said}. "
                     f"Its log is {log_file(settings, folder)}"
                 ) from None
             raise SessionLost(f"Spark's Java process ended while it was starting{_tail(settings, folder)}") from error
@@ -220,7 +221,9 @@ def scratch_folder(settings: Settings, folder: str) -> str:
 
 def reason(error: BaseException) -> str:
     """What Spark says is wrong, without the stacks of either language: the cause, on one line."""
-    said = getattr(error, "desc", None) or str(error)
+    said = getattr(error, "desc", None) or ""
+    with contextlib.suppress(Exception):  # Java is asked, and may be gone.
+        said = said or str(error)
     java_exception = getattr(error, "java_exception", None)
     if java_exception is not None:
         with contextlib.suppress(Exception):
