@@ -25,7 +25,7 @@ def problems(folder: Path, **params: Any) -> list[str]:
         {"format": None, "table": "sales"},
         {"format": "jdbc"},
         {"options": {"cleanSource": "delete"}},
-        {"conf": {"spark.jars": "/tmp/evil.jar"}},
+        {"conf": {"spark.jars": "/srv/evil.jar"}},
         {"stream": "true"},
         {"master": "spark://elsewhere:7077"},
         {"paths": ["/etc/passwd"]},
