@@ -30,7 +30,7 @@ operators:
   words:  {{input: made, split: w}}
   times:  {{input: words, count: w, slices: 4}}
   firsts: {{input: made, uniq: k, slices: 3}}
-  both:   {{input: [times, firsts], dup: }}
+  both:   {{input: [words, firsts], dup: }}
   total:  {{input: both, count: }}
 sinks:
   csv:     {{input: times, csv: times.csv, with_id: true}}

@@ -29,8 +29,8 @@ FIRST_LENGTH = 1 << 10
 """Seqs of the first step: nobody knows yet how heavy they are."""
 GROWTH_MAX = 16
 LENGTH_MAX = 1 << 40
-STEP_BYTES = 32 << 20
-"""What the parcels of a step should weigh, about."""
+STEP_BYTES = 64 << 20
+"""What all tasks of a step, and the driver, should take in, about."""
 
 States = dict[int, dict[int, tuple[StateFile, ...]]]
 Sum = tuple[int, int, int, int]
@@ -101,6 +101,8 @@ def outcome(parcels: Iterable[Parcel]) -> Outcome:
         found.nbytes += len(parcel.payload)
         if parcel.kind is Kind.TILE:
             found.tiles[parcel.operator].append(parcel)
+        elif parcel.kind is Kind.WEIGHT:
+            found.nbytes += parcel.count
         elif parcel.kind is Kind.READ:
             found.marks[place] = parcel.plain(Told)
             found.read += parcel.count
@@ -134,7 +136,7 @@ def turned(book: Book, stages: Stages, hi: int, found: Outcome) -> Book:
 
 
 def next_length(length: int, nbytes: int) -> int:
-    """How long the next step should be, after one of this length whose parcels weighed so much. It changes how fast
+    """How long the next step should be, after one of this length that weighed so much. It changes how fast
     the run is and how much memory it takes, never what comes out."""
     wanted = length * STEP_BYTES // max(1, nbytes)
     most = max(1, min(wanted, length * GROWTH_MAX, LENGTH_MAX))

@@ -30,6 +30,7 @@ class Kind(enum.IntEnum):
     STATE = 2
     DIGESTS = 3
     FAILED = 4
+    WEIGHT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Parcel:
     input: int
     slice: int
     count: int
-    """How many rows it stands for."""
+    """How many rows it stands for; of a WEIGHT, how many bytes its task took in."""
     payload: bytes
 
     def rows(self, schema: pa.Schema) -> Rows:

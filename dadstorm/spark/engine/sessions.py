@@ -22,7 +22,7 @@ MASTERS = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://…"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(dadstorm.__file__)))
 """Where workers on this machine find us."""
 REACHED_WITHIN_S = 5.0
-EXECUTOR_WITHIN_S = 60.0
+EXECUTOR_WITHIN_S = 180.0
 """How long a cluster may take to give us an executor."""
 
 log = structlog.get_logger()

@@ -115,16 +115,20 @@ class _Task:
         self._step = step
         self._plan, self._stages = _planned(step.plan, step.width)
         self._used: dict[tuple[int, int], Kernel] = {}
+        self._taken = 0
+        """Bytes that came in."""
 
         self._work = Work(self._plan, self._stages, stage, self._kernel)
 
     def read(self, numbers: Iterator[int]) -> Iterator[Parcel]:
         for number in numbers:
             yield from self._told(self._read(number))
+        yield self._weight()
 
     def work(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
         arrived: dict[tuple[int, int, int], list[Rows]] = defaultdict(list)
         for parcel in given:
+            self._taken += len(parcel.payload)
             if parcel.stage > self._stage:
                 part = part_of(self._stages, self._stage, parcel.stage, parcel.operator, parcel.slice)
                 yield replace(parcel, part=part)
@@ -132,6 +136,11 @@ class _Task:
             schema = self._plan.input_schema(self._plan.operators[parcel.operator])
             arrived[parcel.operator, parcel.slice, parcel.input].append(parcel.rows(schema))
         yield from self._told(self._work.run(arrived, {}))
+        yield self._weight()
+
+    def _weight(self) -> Parcel:
+        """What the length of further steps is decided by."""
+        return to_driver(self._stages.count, Kind.WEIGHT, 0, 0, None, self._taken)
 
     def _told(self, made: Iterator[Parcel]) -> Iterator[Parcel]:
         """What is made, and the state that it leaves; or why it could not be."""
@@ -189,6 +198,7 @@ class _Task:
         rest = [(part[0].since(hi), part[1].since(hi)) for part in reading.ahead]
         reading.ahead = [part for part in rest if len(part[0]) or len(part[1])]
         reading.at = hi
+        self._taken += rows.nbytes + letters.nbytes
         yield from self._work.run({}, {operator: (rows, letters)})
         ended = reading.reached == END and not reading.ahead
         told = Told(None if ended else reading.reader.mark(hi), ended)
