@@ -11,6 +11,8 @@ from dadstorm.topology.placement import LOCAL
 SOURCES = ("file", "generate")
 """Sources that give the same records with the same seqs whoever reads them, and as often as they are read."""
 
+SINKS = ("csv", "jsonl", "parquet", "console", "spark")
+
 
 def check(plan: Plan, given: dict[str, bool]) -> None:
     """Raises UserError with everything of a plan that the engine refuses; ``given``: per option whether it was."""
@@ -49,6 +51,8 @@ def _refused(plan: Plan) -> Iterator[str]:
                 yield f"{operator.name}: {what} ({params['type']}); expected files or generated tuples"
             elif params.get("rate"):
                 yield f"{operator.name}: rate: steps are taken as fast as they can be; leave it out"
+        elif operator.kind == "sink" and params["format"] not in SINKS:
+            yield f"{operator.name}: a sink of format {params['format']}; expected {', '.join(SINKS)}"
         elif operator.kind == "sink" and params["format"] == "spark":
             for key in ("master", "conf"):
                 if key in params:
