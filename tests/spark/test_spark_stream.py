@@ -16,6 +16,7 @@ from dadstorm.core.line import END
 from dadstorm.spark.session import Session, Settings, open_session
 from dadstorm.spark.source import DadstormSource
 from tests.cluster.kit import run, running, until
+from tests.spark.stream_kills import kills
 from tests.spark.stream_query import ended
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -94,3 +95,9 @@ def test_wrong_options_are_told(options: dict[str, str], expected: str, tmp_path
     with pytest.raises(Exception) as caught:
         stream_of(session, tmp_path, **options)
     assert expected in str(caught.value)
+
+
+@pytest.mark.timeout(600)
+def test_each_row_comes_once_though_the_query_and_the_spool_are_killed(tmp_path: Path) -> None:
+    """A sample: scripts/stream-kills does more of it."""
+    kills(tmp_path, 2, seed=3, rows=4000)
