@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchkit import peers
+from benchkit.checks import judged
 
 pytestmark = pytest.mark.cluster
 HERE = Path(__file__).resolve().parent
@@ -68,20 +70,25 @@ def test_start_up_ends_with_the_first_output(tmp_path: Path) -> None:
     assert 0 < run["first_s"] <= run["seconds"]
 
 
+def test_every_peer_can_be_asked_for_its_command(tmp_path: Path) -> None:
+    assert {"loop", "bytewax"} <= set(peers.names())
+    for peer in map(peers.load, peers.names()):
+        for workload in peer.workloads:
+            for step in filter(None, (peer.before, peer.command)):
+                command = step("python", workload, tmp_path / "data", tmp_path / "out")
+                programs = [Path(word.partition(":")[0]) for word in command if "_program.py" in word]
+                assert command[0] == "python" and all(path.is_file() for path in programs)
+
+
 def test_a_wrong_output_is_called_wrong(tmp_path: Path) -> None:
-    sys.path.insert(0, str(HERE))
-    try:
-        from benchkit.checks import judged
-    finally:
-        sys.path.remove(str(HERE))
     expected = tmp_path / "expected.csv"
     expected.write_text("a,1\nb,1\na,2\n")
 
-    def verdict(*parts: str) -> str:
+    def verdict(*parts: str, kind: str = "counts") -> str:
         paths = [tmp_path / f"part-{number}" for number in range(len(parts))]
         for path, text in zip(paths, parts, strict=True):
             path.write_text(text)
-        return judged(paths, expected, counts=True).text.partition(":")[0]
+        return judged(paths, expected, kind).text.partition(":")[0]
 
     assert verdict("a,1\nb,1\na,2\n") == "exact"
     assert verdict("a,1\nb,1\n", "a,2\n") == "exact"
@@ -90,3 +97,6 @@ def test_a_wrong_output_is_called_wrong(tmp_path: Path) -> None:
     assert verdict("a,1\nb,1\n") == "WRONG"
     assert verdict("a,1\nb,1\na,2\na,2\na,3\n") == "WRONG"
     assert verdict("") == "WRONG"
+    assert verdict("a,1\nb,1\nb,2\n") == "WRONG"
+    assert verdict("a,1\nb,1\nb,2\n", kind="first counts") == "last total"
+    assert verdict("b,1\na,2\n", kind="lines") == "WRONG"

@@ -32,8 +32,9 @@ from benchkit.workload import WORKLOADS, Workload, run_topology, topology
 
 OURS = "dadstorm"
 TINY = 10
-Side = Callable[[Workload, Path, Path], tuple[Cost, list[Path]]]
-"""(workload, data, empty folder) → what it cost, and the files that came out."""
+Side = Callable[[Workload, Path, Path], tuple[Cost, Verdict]]
+"""(workload, data, empty folder) → what it cost, and whether what came out is right."""
+EXPECTED = "expected.csv"
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,22 @@ class Run:
     digest: str
 
 
-def ours(workload: Workload, data: Path, folder: Path) -> tuple[Cost, list[Path]]:
-    return run_topology(topology(workload, data), folder), [folder / "out" / workload.output]
+def ours(workload: Workload, data: Path, folder: Path) -> tuple[Cost, Verdict]:
+    cost = run_topology(topology(workload, data), folder)
+    return cost, judged([folder / "out" / workload.output], data / EXPECTED, workload.kind)
 
 
 def side_of(peer: peers.Peer, keep: Path) -> Side:
     """A peer as a side; its environment is made now, before anything is measured."""
     python = peers.python_of(peer, keep)
 
-    def run(workload: Workload, data: Path, folder: Path) -> tuple[Cost, list[Path]]:
+    def run(workload: Workload, data: Path, folder: Path) -> tuple[Cost, Verdict]:
         if peer.before is not None:
-            subprocess.run(peer.before(python, folder), check=True, stdout=subprocess.DEVNULL)
+            first = peer.before(python, workload.name, data, folder)
+            subprocess.run(first, check=True, stdout=subprocess.DEVNULL)
         command = peer.command(python, workload.name, data, folder)
         cost = measured(command, cwd=folder, environment=peer.environment, within_s=1800)
-        return cost, list(folder.glob(peer.outputs))
+        return cost, judged(list(folder.glob(peer.outputs)), data / EXPECTED, workload.kind, peer.reading)
 
     return run
 
@@ -72,8 +75,7 @@ def one(side: Side, workload: Workload, data: Path, within: Path) -> tuple[Cost,
     """One run in a folder of its own, which is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"{workload.name}-", dir=within))
     try:
-        cost, parts = side(workload, data, folder)
-        return cost, judged(parts, data / "expected.csv", workload.counts)
+        return side(workload, data, folder)
     finally:
         shutil.rmtree(folder)
 

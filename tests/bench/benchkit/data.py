@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchkit.peers import loop_program
+from benchkit.peers.programs import loop_program
 
 VERSION = 1
 """To be raised when anything below makes other bytes."""

@@ -1,7 +1,8 @@
 """The three workloads, as our topologies.
 
-Every operator has one replica. On two cores that is the fastest: the processes of a run are a pipeline already,
-so both cores are busy, and every replica more costs CPU for routing, merging and flush tuples that nobody has to spare.
+Every operator of W1 and W2 has one replica. Two cores need no more: the processes of a run are a pipeline already, none
+of which does half of the work, and a replica more costs CPU for routing, merging and flush tuples that nobody has to
+spare. In W3 the function is most of the work, and has two.
 
 W3 merges two streams by ID. Our file sources take a record's number for its seq; so the streams are merged in the order
 of (record number, stream). That is the same order in every run, but not that of the ``id`` column.
@@ -13,8 +14,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchkit.checks import Kind
 from benchkit.measure import Cost, measured
-from benchkit.peers.loop_program import SITE
+from benchkit.peers.programs.loop_program import SITE
 
 ROOT = Path(__file__).resolve().parents[3]
 FUNCTIONS = Path(__file__).resolve().parent
@@ -26,8 +28,8 @@ class Workload:
     title: str
     topology: str
     output: str
-    counts: bool
-    """Whether the lines of its output end in running counts."""
+    kind: Kind
+    """What its output is, for the check."""
 
 
 WORKLOADS = {
@@ -45,7 +47,7 @@ operators:
   counts: {{input: words, count: word}}
 """,
             "counts.csv",
-            True,
+            "counts",
         ),
         Workload(
             "W2",
@@ -60,7 +62,7 @@ operators:
   counts: {{input: users, count: url}}
 """,
             "counts.csv",
-            True,
+            "first counts",
         ),
         Workload(
             "W3",
@@ -71,10 +73,10 @@ sources:
   left:  {{csv: "{data}/left.csv", fields: [id:int, text]}}
   right: {{csv: "{data}/right.csv", fields: [id:int, text]}}
 operators:
-  made: {{input: [left, right], custom: bench_functions.tagged, fields: [id:int, text], max_outputs: 1}}
+  made: {{input: [left, right], custom: bench_functions.tagged, fields: [id:int, text], max_outputs: 1, replicas: 2}}
 """,
             "made.csv",
-            False,
+            "lines",
         ),
     )
 }

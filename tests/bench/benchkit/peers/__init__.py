@@ -2,8 +2,8 @@
 
 A peer's module says in ``PEER`` what it is: its packages, what it promises, and the command that runs a workload. The
 command is run as it is, from the outside; what it needs to have ready (an empty recovery store, say) is made by
-``before``, which is not measured. The peer's program lies beside it, in ``NAME_program.py``, and is read only by the
-peer's own Python, so this one needs none of the packages.
+``before``, which is not measured. The peer's program is ``programs/NAME_program.py``, which only the peer's own
+Python reads, so this one needs none of the packages.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class Peer:
     """(python, workload, data, folder for the output) → what to run."""
     packages: tuple[str, ...] = ()
     """For pip; none: this Python will do."""
-    before: Callable[[str, Path], Sequence[str]] | None = None
-    """(python, folder for the output) → what to run first, unmeasured."""
+    before: Callable[[str, str, Path, Path], Sequence[str]] | None = None
+    """The same arguments → what to run first, unmeasured."""
     outputs: str = "out.csv"
     """Glob of the files it writes, in the folder."""
+    reading: Callable[[bytes], bytes] | None = None
+    """What makes lines of ours of its output, for the check."""
     workloads: tuple[str, ...] = ("W1", "W2", "W3")
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def names() -> list[str]:
     """All peers there are."""
-    found = [module.name for module in pkgutil.iter_modules([str(HERE)])]
-    return [name for name in found if not name.endswith("_program")]
+    return [module.name for module in pkgutil.iter_modules([str(HERE)]) if not module.ispkg]
 
 
 def load(name: str) -> Peer:
@@ -52,7 +53,7 @@ def load(name: str) -> Peer:
 
 def program(name: str) -> str:
     """Path of a peer's program."""
-    return str(HERE / f"{name}_program.py")
+    return str(HERE / "programs" / f"{name}_program.py")
 
 
 def python_of(peer: Peer, cache: Path) -> str:

@@ -13,7 +13,7 @@ PEER = Peer(
     name="bytewax",
     promise="restarted by hand; snapshots every second",
     packages=("bytewax==0.21.*",),
-    before=lambda python, out: [python, "-m", "bytewax.recovery", str(out), "1"],
+    before=lambda python, workload, data, out: [python, "-m", "bytewax.recovery", str(out), "1"],
     command=lambda python, workload, data, out: [
         python, "-m", "bytewax.run", f"{program('bytewax')}:flow('{workload}', '{data}', '{out / 'out.csv'}')",
         "-r", str(out), "-s", SNAPSHOT_S, "-b", "0",
