@@ -31,7 +31,7 @@ from memory import pss_mb
 PAUSE_S = 0.1
 PAUSE_SHARE = 20
 WATCH_S = 0.002
-"""Between two looks at an output that is still empty."""
+"""Between two looks at an output that is still empty, and at the very start: some commands are over soon."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,16 @@ def measured(
         )
     waiter = Waiter(process)
     waiter.start()
-    tree, first = Tree(process.pid), None
-    next_look = begun + PAUSE_S / 2
+    tree, first, watching = Tree(process.pid), None, True
+    next_look = begun
     try:
-        while not waiter.over.wait(PAUSE_S / 4 if output is None or first is not None else WATCH_S):
+        while not waiter.over.wait(WATCH_S if watching else PAUSE_S / 4):
             now = time.monotonic()
             if now - begun > within_s:
                 raise Failed(f"did not end within {within_s:g} s: {' '.join(command)}\n{last_words(log)}")
             if output is not None and first is None and output.exists() and output.stat().st_size:
                 first = now - begun
+            watching = (output is not None and first is None) or now - begun < PAUSE_S
             if now >= next_look:
                 worked = time.thread_time()
                 tree.look()
