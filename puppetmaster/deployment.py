@@ -371,10 +371,10 @@ class Deployment:
             self._note_death(peer, replica, how)
             log.warning("replica died, it is being recovered", replica=self.name(peer), status=message.status)
             return
-        self.observe(f"died {self.script_name(peer)}, process {message.pid}: {how}")
-        if message.status == 1:
+        if message.status == 1:  # It has said why, or will not have been able to.
             replica.silent_since = time.monotonic()
             return
+        self.observe(f"died {self.script_name(peer)}, process {message.pid}: {how}")
         raise self._death(peer, replica, how)
 
     def _note_death(self, peer: Peer, replica: Replica, how: str) -> None:
