@@ -100,7 +100,7 @@ def test_a_failure_is_told_with_its_story_and_how_to_see_it_again(capsys: pytest
     told = capsys.readouterr().out
     assert code == 1
     assert f"seed {outcome.seed}: " in told
-    assert " begins" in told, "the history: a new incarnation, or a new life of all"
+    assert " ms  everything heals\n" in told, "the history"
     assert f"again: dadstorm simulate --seeds {outcome.seed}..{outcome.seed} --verbose" in told
     assert told.endswith(f"1 failed: {outcome.seed}\n")
 
