@@ -71,9 +71,9 @@ def reach(tmp_path: Path) -> tuple[Path, dict[str, int]]:
     text = re.sub(
         r"(tcp://localhost:)(\d+)",
         lambda found: f"{found[1]}{ports.setdefault(found[2], free_port())}",
-        path.read_text().replace("LoggingLevel light", "LoggingLevel full").replace("Wait 200", "Wait 800\nStatus"),
+        path.read_text().replace("LoggingLevel light", "LoggingLevel full"),
     )
-    path.write_text(text)
+    path.write_text(text.replace("Wait 200", "Wait 800\nStatus\nWait 400"))
     return tmp_path, ports
 
 
@@ -85,7 +85,7 @@ def test_the_reach_of_a_url_with_a_frozen_replica(reach: tuple[Path, dict[str, i
     assert [time for time, _ in log] == sorted(time for time, _ in log)
     script = [
         "Start OP1", "Start OP2", "Start OP3", "Start OP4", "Status", "Interval OP1 10", "Freeze OP2 1", "Wait 800",
-        "Status", "Unfreeze OP2 1", "Status",
+        "Status", "Wait 400", "Unfreeze OP2 1", "Status",
     ]  # fmt: skip
     assert commands(log) == script
     assert at(log, "Unfreeze OP2 1") - at(log, "Freeze OP2 1") >= 0.8
@@ -101,7 +101,7 @@ def test_the_reach_of_a_url_with_a_frozen_replica(reach: tuple[Path, dict[str, i
 
 def test_old_files_are_checked_and_converted_as_they_are(reach: tuple[Path, dict[str, int]]) -> None:
     folder, _ = reach
-    assert "script: 11 commands" in run("check", "reach.config", cwd=folder).ok().out
+    assert "script: 12 commands" in run("check", "reach.config", cwd=folder).ok().out
     converted = run("convert", "reach.config", cwd=folder).ok().out
     (folder / "new.yaml").write_text(converted)
     outcome = run("run", "new.yaml", cwd=folder).ok()
