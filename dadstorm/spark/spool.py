@@ -29,6 +29,7 @@ from dadstorm.core.rows import Rows
 from dadstorm.errors import UserError
 from dadstorm.plan import Field
 from dadstorm.sinks.disk import ensure_folder, remove, sync_folder
+from dadstorm.spark import manifest
 from dadstorm.spark.writer import columns_in, columns_of
 
 HEADER = "spool.json"
@@ -77,17 +78,7 @@ class Gone(Exception):
 
 def header_in(folder: str) -> Header | None:
     """What a spool says about itself; None: there is none yet. Raises UserError for one that is not ours."""
-    path = os.path.join(folder, HEADER)
-    try:
-        with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(), type=Header)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    if found.version != VERSION:
-        raise UserError(f"{path} is of version {found.version}; expected {VERSION}")
-    return found
+    return manifest.load(os.path.join(folder, HEADER), Header, VERSION)
 
 
 def begin(folder: str, header: Header) -> Spool:
@@ -100,7 +91,7 @@ def begin(folder: str, header: Header) -> Spool:
             "or give the sink another path"
         )
     ensure_folder(os.path.join(folder, f"run-{header.run}"))
-    _put(os.path.join(folder, HEADER), msgspec.json.format(msgspec.json.encode(header)) + b"\n", fsync=True)
+    manifest.put(os.path.join(folder, HEADER), msgspec.json.format(msgspec.json.encode(header)) + b"\n", fsync=True)
     for name in os.listdir(folder):
         if name.startswith("run-") and name != f"run-{header.run}":
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
@@ -215,7 +206,7 @@ class Spool:
         if below <= self.trimmed():
             return
         with contextlib.suppress(FileNotFoundError):  # Another run has begun, and this one is gone.
-            _put(os.path.join(self.folder, TRIMMED), msgspec.json.encode(Trimmed(below)), fsync=False)
+            manifest.put(os.path.join(self.folder, TRIMMED), msgspec.json.encode(Trimmed(below)), fsync=False)
             for one in self.ranges():
                 if one.hi <= below:
                     remove(one.path)
@@ -246,14 +237,3 @@ def rows_between(path: str, lo: int, hi: int, with_id: bool) -> Iterator[pa.Reco
             if first < last:
                 part = batch.slice(first, last - first)
                 yield part.select(part.schema.names[skipped:])
-
-
-def _put(path: str, content: bytes, fsync: bool) -> None:
-    with open(f"{path}.tmp", "wb") as file:
-        file.write(content)
-        if fsync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(f"{path}.tmp", path)
-    if fsync:
-        sync_folder(os.path.dirname(path))

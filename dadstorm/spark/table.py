@@ -23,6 +23,7 @@ import msgspec
 
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.sinks.disk import ensure_folder, remove, sync_folder
+from dadstorm.spark import manifest
 from dadstorm.spark.commits import Commit
 
 META = "_dadstorm"
@@ -65,17 +66,7 @@ class Table:
 
     def header(self) -> Header | None:
         """What the manifest says about the table; None: there is none. Raises UserError for one that is not ours."""
-        path = os.path.join(self.meta, HEADER)
-        try:
-            with open(path, "rb") as file:
-                found = msgspec.json.decode(file.read(), type=Header)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} cannot be read: {error}") from None
-        if found.version != VERSION:
-            raise UserError(f"{path} is of version {found.version}; expected {VERSION}")
-        return found
+        return manifest.load(os.path.join(self.meta, HEADER), Header, VERSION)
 
     def commits(self) -> list[Commit]:
         """All commits that count, of all runs, oldest first."""
@@ -195,15 +186,7 @@ class Table:
 
     def _put(self, name: str, content: bytes, fsync: bool) -> None:
         ensure_folder(self.meta)
-        path = os.path.join(self.meta, name)
-        with open(f"{path}.tmp", "wb") as file:
-            file.write(content)
-            if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(f"{path}.tmp", path)
-        if fsync:
-            sync_folder(self.meta)
+        manifest.put(os.path.join(self.meta, name), content, fsync)
 
 
 def gone(path: str, sink: str, expected: str, found: str) -> RunFailed:
