@@ -41,7 +41,7 @@ from dadstorm.errors import UserError
 from dadstorm.heart import Heart
 from dadstorm.late import Late
 from dadstorm.operators import make_kernel
-from dadstorm.pace import FEW_ROWS, POLL_SOURCE_MS, Pace, pause_ms
+from dadstorm.pace import FEW_ROWS, REST_MS_MIN, STEP_MS_GOAL, STEP_ROWS_MAX, Pace, Rest, Steps
 from dadstorm.plan import Plan
 from dadstorm.reports import Reports
 from dadstorm.sinks import make_sink
@@ -55,11 +55,6 @@ from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
 
-STEP_ROWS_FIRST = 2048
-"""Not too many, for a user's function may be slow; doubled from step to step while steps are short."""
-STEP_ROWS_MAX = 1 << 17
-STEP_MS_GOAL = 20.0
-"""A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
 COMMIT_EVERY_MS = 50.0
 TICK_MS = 100.0
 """How often a replica tells its neighbours that and where it is, and says again what may have been lost."""
@@ -100,13 +95,14 @@ class ReplicaProcess:
         self._early: list[Received] = []
         self._started = False
         self._pace = Pace()
+        self._steps = Steps()
+        self._rests: dict[int, Rest] = {}
         me, incarnation, resume = assignment.me, assignment.incarnation, assignment.resume
         self._reports = Reports(self._endpoint, assignment.master, assignment.pcs, me, incarnation, resume)
         self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
         self._draining = False
         self._stopping = False
         self._status = 0
-        self._step_rows = STEP_ROWS_FIRST
         self._next_commit = 0.0
         self._next_tick = 0.0
         self._late: Late[Received] = Late(assignment.shake.delay_ms, assignment.shake_seed)
@@ -183,8 +179,10 @@ class ReplicaProcess:
         """One round: messages, work, sources, commits, reports."""
         machine = self._require_machine()
         lifeline = self._assignment.lifeline
-        both: tuple[Reader | Sink, ...] = (*self._readers.values(), *self._sinks.values())
-        fds = [fd for one in both for fd in one.wake_fds()]
+        fds = [fd for sink in self._sinks.values() for fd in sink.wake_fds()]
+        for index, reader in self._readers.items():
+            if self._rests[index].over(now_ms()) and machine.sources[index].room[0]:
+                fds += reader.wake_fds()
         fds += [] if self._disk is None else [self._disk.wake_fd]
         self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
         received, woke = self._endpoint.receive(self._patience_ms(machine))
@@ -197,7 +195,7 @@ class ReplicaProcess:
         if self._started and machine.resumed:
             self._work(machine)
             self._drain(machine)
-            self._read(machine)
+            self._read(machine, woke)
             if not self._pace.frozen:
                 self._commit(machine)
         self._tick(machine)
@@ -233,7 +231,7 @@ class ReplicaProcess:
     def _patience_ms(self, machine: ReplicaMachine) -> float:
         """How long to wait for messages: not at all while there is work."""
         if self._late:
-            return POLL_SOURCE_MS
+            return REST_MS_MIN
         if not self._started:
             return IDLE_MS
         wait_ms = self._pace.wait_ms(now_ms())
@@ -245,10 +243,8 @@ class ReplicaProcess:
             patience = max(0.0, self._next_commit - now_ms())
         for index, reader in self._readers.items():
             if index in machine.sources and machine.sources[index].room[0]:
-                patience = min(patience, self._plan.flush_every_ms if reader.wake_fds() else self._source_patience_ms)
+                patience = min(patience, self._rests[index].left_ms(now_ms(), reader.wake_fds()))
         return patience
-
-    _source_patience_ms = 0.0
 
     def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
         message = received.message
@@ -364,6 +360,7 @@ class ReplicaProcess:
         elif not self._started:
             self._unopened.append(action)
         else:
+            self._rests[action.slice] = Rest(self._plan.flush_every_ms)
             self._readers[action.slice] = make_reader(
                 self._operator,
                 self._plan,
@@ -382,7 +379,7 @@ class ReplicaProcess:
         begun = now_ms()
         batch_max = self._assignment.shake.batch_max
         while machine.has_work():
-            rows = min(self._step_rows, batch_max) if batch_max else self._step_rows
+            rows = min(self._steps.rows, batch_max) if batch_max else self._steps.rows
             step_begun = now_ms()
             rows = self._pace.allowed(rows, step_begun)
             if not rows:
@@ -392,10 +389,7 @@ class ReplicaProcess:
             now = now_ms()
             if machine.rows_in > before:
                 self._pace.took(now)
-            if now - step_begun > 2 * STEP_MS_GOAL:
-                self._step_rows = max(1, self._step_rows // 2)
-            elif now - step_begun < STEP_MS_GOAL / 2:
-                self._step_rows = min(STEP_ROWS_MAX, self._step_rows * 2)
+            self._steps.took(now - step_begun)
             if now - begun > STEP_MS_GOAL:
                 return
 
@@ -408,22 +402,21 @@ class ReplicaProcess:
                 reader.drain()
             self._do(source.end(reader.mark))
 
-    def _read(self, machine: ReplicaMachine) -> None:
-        more = False
-        begun = now_ms()
+    def _read(self, machine: ReplicaMachine, woke: set[int]) -> None:
         for index, reader in self._readers.items():
             source = machine.sources[index]
             rows_max, bytes_max = source.room
-            rows_max = self._pace.allowed(rows_max, now_ms())
-            if not rows_max:
+            begun = now_ms()
+            rows_max = self._pace.allowed(rows_max, begun)
+            if not rows_max or not self._rests[index].due(begun, reader.wake_fds(), woke):
                 continue
             rows_max = min(rows_max, self._assignment.shake.batch_max or STEP_ROWS_MAX)
             records = reader.read(rows_max, bytes_max)
             self._do(source.records(records.rows, records.hi, records.dead, reader.mark))
             if len(records.rows):
                 self._pace.took(now_ms())
-                more = more or len(records.rows) >= min(rows_max, FEW_ROWS)
-        self._source_patience_ms = 0.0 if more else pause_ms(now_ms() - begun)
+            more = len(records.rows) >= min(rows_max, FEW_ROWS)
+            self._rests[index].looked(begun, now_ms(), more=more)
 
     def _commit(self, machine: ReplicaMachine) -> None:
         """Ask sinks to commit now and then and at the end; learn what they have committed."""

@@ -1,6 +1,6 @@
 """CSV and JSON lines: one file that only grows.
 
-A commit hands everything to the operating system and remembers the length; to resume is to cut the file back to that
+Rows go to the operating system as they come, a commit remembers the length; to resume is to cut the file back to that
 length. So whatever a dying process had written beyond its last commit is gone before the next byte is added.
 The file is synced to the disk at the end, and at every commit if the sink says ``fsync``.
 """
@@ -18,9 +18,6 @@ from dadstorm.sinks.base import Mark
 from dadstorm.sinks.disk import close_quietly, ensure_folder, sync, sync_folder, told
 from dadstorm.sinks.rows_out import Progress, Shape, pieces
 from dadstorm.sinks.text import csv_lines, json_lines
-
-_BUFFER_BYTES = 1 << 16
-"""Small writes (a trickle of rows) gather here; large ones go straight through."""
 
 
 class LineSink:
@@ -40,7 +37,7 @@ class LineSink:
                 self._check_length()
             else:
                 ensure_folder(os.path.dirname(self._path) or ".")
-            self._file = open(self._path, "wb" if mark is None else "r+b", buffering=_BUFFER_BYTES)  # noqa: SIM115
+            self._file = open(self._path, "wb" if mark is None else "r+b")  # noqa: SIM115
             if mark is not None:
                 self._file.truncate(self._bytes)
                 self._file.seek(self._bytes)
@@ -66,11 +63,12 @@ class LineSink:
             with told(self._name, self._path):
                 self._file.write(text)
             self._bytes += text.size
+        with told(self._name, self._path):
+            self._file.flush()  # Whoever follows the file sees a row as soon as it is there.
 
     def commit(self, cut: int) -> None:
         self._progress.check(cut)
         with told(self._name, self._path):
-            self._file.flush()
             if self._fsync or cut == END:
                 sync(self._file)
             if cut == END:

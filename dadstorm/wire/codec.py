@@ -119,12 +119,12 @@ def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
         batch.validate()
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise Rubbish(f"rows that cannot be read: {error}") from None
-    if batch.column(0).null_count or batch.column(1).null_count:
+    seq, sub = batch.column(0), batch.column(1)
+    if seq.null_count or sub.null_count:
         raise Rubbish("rows without an ID")
-    if any(column.type == _STRING and _offsets_fall(column) for column in batch.columns[2:]):
+    if any(kind == _STRING and _offsets_fall(batch.column(i)) for i, kind in enumerate(schema.types, 2)):
         raise Rubbish("rows with strings that overlap")
-    data = pa.RecordBatch.from_arrays(batch.columns[2:], schema=schema)
-    return Rows(batch.column(0).to_numpy(), batch.column(1).to_numpy(), data)
+    return Rows(seq.to_numpy(), sub.to_numpy(), batch.select(range(2, 2 + len(schema))))
 
 
 def encode_table(table: pa.RecordBatch) -> pa.Buffer:
@@ -152,5 +152,15 @@ def _offsets_fall(column: pa.Array) -> bool:
     return bool((offsets[1:] < offsets[:-1]).any())
 
 
+_wire_schemas: list[tuple[pa.Schema, pa.Schema]] = []
+"""Those used last; a replica has two or three."""
+
+
 def wire_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field("_seq", pa.int64()), pa.field("_sub", pa.int64()), *schema])
+    """The schema of the rows that travel, for the schema of their fields."""
+    for fields, whole in _wire_schemas:
+        if fields is schema or fields.equals(schema):
+            return whole
+    whole = pa.schema([pa.field("_seq", pa.int64()), pa.field("_sub", pa.int64()), *schema])
+    _wire_schemas[:] = [(schema, whole), *_wire_schemas[:7]]
+    return whole

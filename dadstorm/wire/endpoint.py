@@ -58,6 +58,18 @@ class Received:
     token: bytes = b""
 
 
+_forks = 0
+"""How often the process was forked on the way to this one."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Endpoint:
     def __init__(
         self,
@@ -94,7 +106,7 @@ class Endpoint:
         self._strangers = self._inbox.get_monitor_socket(_STRANGERS)
         self._poller.register(self._strangers, zmq.POLLIN)
         self._extra: frozenset[int] = frozenset()
-        self._pid = os.getpid()
+        self._forks = _forks
         self.dropped = 0
         self.foreign: list[tuple[bytes, int]] = []
         """Who has spoken another version of the wire (his routing ID, or the address we connected to), and which: the
@@ -211,7 +223,7 @@ class Endpoint:
 
     def _leave_if_forked(self) -> None:
         """A user's function may fork, and come back twice. The sockets are the first one's; the copy goes."""
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             os._exit(1)
 
     def _drain(self, socket: zmq.Socket[bytes]) -> Iterator[Received]:

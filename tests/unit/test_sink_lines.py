@@ -217,10 +217,16 @@ def test_a_file_where_a_folder_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_a_full_disk_stops_the_run(form: str) -> None:
     sink = open_sink(sink_operator(form, "/dev/full"))
-    sink.write(rows_of([("a", 1)]))
     with pytest.raises(RunFailed, match="sink out: cannot write /dev/full: No space left on device; free some space"):
-        sink.commit(1)
+        sink.write(rows_of([("a", 1)]))
     assert sink.committed == 0
+    sink.close()
+
+
+def test_who_follows_the_file_sees_rows_before_they_are_committed(tmp_path: Path) -> None:
+    sink = open_sink(sink_operator("csv", tmp_path / "o"))
+    sink.write(rows_of([("a", 1)]))
+    assert (tmp_path / "o").read_text() == "a,1\n"
     sink.close()
 
 
