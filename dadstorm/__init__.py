@@ -1,3 +1,9 @@
 """DADSTORM: a deterministic, exactly-once stream processor for Python."""
 
+import os
+
 __version__ = "0.1.0"
+
+# Arrow asks for this once, when it is first imported. What a tile takes is given back within milliseconds and wanted
+# again at once: the system's allocator keeps it, Arrow's own would give it to the kernel and get it back zeroed.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

@@ -5,9 +5,11 @@ snapshot before it: a table of the keys that changed (see ``kernel``), and for s
 keeps one *base*, the state at the cut that is settled (nobody will ever resume below it), and the deltas above it,
 each with its cut.
 
-Settling folds deltas into the base. The base is a short list of tables, each at least twice as large as the next:
-folding two tables of similar size now and then costs a few operations per changed key in all, however much state there
-is.
+The base is a short list of tables. The first has every key once; what was settled since lies behind it, unfolded, in
+tables each at least twice as heavy as the next. Only when those outweigh the first some times is all of it folded: so
+a changed key costs a folding or two in all, however much state there is, and all together is a small multiple of it.
+A table that has no column but its key is a set which only ever grows: none of its keys comes twice, there is nothing
+to fold.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ import pyarrow.compute as pc
 from dadstorm.core.line import START
 
 Mark = Mapping[str, Any]
+
+OUTWEIGHS = 2
+"""How many times as heavy as the folded table the others may become before they are folded into it."""
+SMALL_BYTES = 1 << 12
+"""A folded table of less counts as one of this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +74,19 @@ class Vault:
             self.settled, self.mark = delta.cut, delta.mark
             if delta.table is not None and delta.table.num_rows:
                 self._base.append(delta.table)
-        while len(self._base) > 1 and self._base[-2].num_rows < 2 * self._base[-1].num_rows:
-            newer, older = self._base.pop(), self._base.pop()
-            self._base.append(fold([older, newer], forget=not self._base))
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Keep the list of tables short, and its weight within bounds."""
+        tables = self._base
+        grows = grows_only(tables[0])
+        folded = 0 if grows else 1
+        while len(tables) > folded + 1 and tables[-2].nbytes < 2 * tables[-1].nbytes:
+            newer, older = tables.pop(), tables.pop()
+            tables.append(pa.concat_batches([older, newer]))
+        most = OUTWEIGHS * max(tables[0].nbytes, SMALL_BYTES)
+        if not grows and sum(table.nbytes for table in tables[1:]) > most:
+            self._base = [fold(tables, forget=True)]
 
     def base(self) -> Delta:
         """The settled snapshot, whole."""
@@ -83,10 +100,15 @@ class Vault:
         return [delta for delta in self._deltas if delta.cut > cut]
 
 
+def grows_only(table: pa.RecordBatch) -> bool:
+    """Whether this is a set of keys: no table of one slice has a key that another has."""
+    return all(name.startswith("key_") for name in table.schema.names)
+
+
 def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
     """One table with the last row of every key; ``forget`` leaves out keys that are gone: nothing older is left."""
     whole = pa.concat_batches(tables) if len(tables) > 1 else tables[0]
-    if len(tables) > 1:
+    if len(tables) > 1 and not grows_only(whole):
         keys = [name for name in whole.schema.names if name.startswith("key_")]
         numbered = pa.table([whole.column(name) for name in keys], names=keys)
         numbered = numbered.append_column("row", pa.array(np.arange(whole.num_rows)))

@@ -1,7 +1,8 @@
 """State as tables: key columns ``key_0``, ``key_1`` …, value columns, and ``gone`` for keys that were deleted.
 
 Every kernel's delta has this shape, so that whoever holds a snapshot can fold deltas without knowing the operator.
-State without a key (COUNT of a whole stream) is a table of one row with the key 0.
+State without a key (COUNT of a whole stream) is a table of one row with the key 0. State that is nothing but keys, and
+only ever gets more of them (UNIQ), is a table of key columns alone: see ``vault``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ def state_table(
     names = [f"key_{i}" for i in range(len(keys))] + [*values, "gone"]
     marks = np.zeros(len(keys[0]), dtype=bool) if gone is None else gone
     return pa.RecordBatch.from_arrays([*keys, *values.values(), pa.array(marks)], names=names)
+
+
+def set_table(keys: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Keys that are new; none was in such a table before."""
+    return pa.RecordBatch.from_arrays(list(keys), names=[f"key_{i}" for i in range(len(keys))])
 
 
 def kept(state: pa.RecordBatch) -> tuple[list[pa.Array], dict[str, pa.Array]]:

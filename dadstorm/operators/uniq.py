@@ -14,7 +14,7 @@ from dadstorm.core.kernel import Output
 from dadstorm.core.rows import Rows
 from dadstorm.operators.common import conform
 from dadstorm.operators.keys import Keys, first_rows
-from dadstorm.operators.table import kept, state_table
+from dadstorm.operators.table import kept, set_table
 from dadstorm.plan import Operator
 
 
@@ -46,7 +46,7 @@ class Uniq:
             return None
         fresh = np.arange(self._reported, len(self._keys))
         self._reported = len(self._keys)
-        return state_table(self._keys.table(fresh), {})
+        return set_table(self._keys.table(fresh))
 
     def restore(self, state: pa.RecordBatch) -> None:
         keys, _ = kept(state)

@@ -129,7 +129,7 @@ def fold(deltas: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     for delta in deltas:
         for row in delta.to_pylist():
             newest[tuple(value for name, value in row.items() if name.startswith("key_"))] = row
-    alive = [row for row in newest.values() if not row["gone"]]
+    alive = [row for row in newest.values() if not row.get("gone")]
     return [pa.RecordBatch.from_pylist(alive, schema=deltas[0].schema)] if deltas else []
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dadstorm.core.line import START
-from dadstorm.core.vault import Delta, Vault, fold
+from dadstorm.core.vault import OUTWEIGHS, Delta, Vault, fold
 
 SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
 
@@ -104,3 +104,38 @@ def test_what_is_gone_is_kept_as_long_as_something_older_lies_below() -> None:
     kept = fold([table({"a": 1}), table({"a": None})], forget=False)
     assert kept.to_pylist() == [{"key_0": "a", "value": 0, "gone": True}]
     assert fold([table({"a": 1}), table({"a": None})], forget=True).num_rows == 0
+
+
+def test_what_lies_unfolded_stays_a_small_multiple_of_the_state() -> None:
+    """However often all keys change, and with however small deltas."""
+    everything = {f"k{n}": n for n in range(2000)}
+    vault, weight = Vault(), table(everything).nbytes
+    for cut in range(1, 60):
+        part = everything if cut % 2 else {key: value for key, value in everything.items() if value % 10 == cut % 10}
+        vault.add(Delta(cut, table(part)))
+        vault.settle(cut)
+        assert sum(piece.nbytes for piece in vault._base) <= (1 + OUTWEIGHS + 1) * weight
+    assert state(vault.base()) == everything
+
+
+def test_many_small_deltas_lie_in_few_tables() -> None:
+    vault = Vault(Delta(1, table({f"k{n}": n for n in range(10_000)})))
+    for cut in range(2, 1002):
+        vault.add(Delta(cut, table({f"k{cut}": 0})))
+        vault.settle(cut)
+    assert len(vault._base) <= 12
+    assert len(state(vault.base())) == 10_000
+
+
+def test_a_set_of_keys_that_only_grows_is_laid_together_without_being_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dadstorm.core.vault.fold", None)
+    vault = Vault()
+    for cut in range(1, 1001):
+        vault.add(Delta(cut, pa.RecordBatch.from_pydict({"key_0": [f"k{cut}"], "key_1": [cut]})))
+        vault.settle(cut)
+    assert len(vault._base) <= 12
+    monkeypatch.undo()
+    found = vault.base().table
+    assert found is not None and found.column("key_1").to_pylist() == list(range(1, 1001))

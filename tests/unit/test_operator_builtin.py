@@ -150,7 +150,7 @@ def test_a_delta_holds_what_changed_since_the_last_and_no_more() -> None:
     kernel.delta()
     kernel.process(uniq.rows([("a", -0.0), ("b", None)]))
     delta = kernel.delta()
-    assert delta is not None and delta.to_pylist() == [{"key_0": None, "key_1": "b", "gone": False}]
+    assert delta is not None and delta.to_pylist() == [{"key_0": None, "key_1": "b"}]
 
 
 TEXTS = st.none() | st.text(st.sampled_from("ab ;é\t\u2003"), max_size=12)
