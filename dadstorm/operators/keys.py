@@ -1,8 +1,8 @@
 """Keys: from the values of some fields to small numbers, and back.
 
 A keyed operator thinks in *slots*: each distinct key gets the next number when it is first seen, and what the operator
-knows about the key lies in an array at that place. A batch is dictionary-encoded first, so that Python looks at each
-distinct key of a batch once, however many rows carry it.
+knows about the key lies in an array at that place. A batch is dictionary-encoded first, so that each distinct key of it
+is looked up once, however many rows carry it (see ``slots``).
 
 Keys are compared as the routing hash compares them: null is a key like any other, -0.0 is 0.0, all NaNs are one. To
 get that, and so that anybody can fold state tables by comparing plain values, keys are *stored* as strings, integers
@@ -12,17 +12,21 @@ and booleans only: a float as the bits of its canonical form, a timestamp as its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from dadstorm.core.hashing import hash_columns
 from dadstorm.core.line import Ints
 from dadstorm.operators.common import plain
+from dadstorm.operators.slots import ABSENT, Column, Places
 
 _NAN_BITS = np.int64(0x7FF8_0000_0000_0000)
+_SEED = 1
+"""Another than routing's: all keys of a slice have much of that hash in common."""
 
 
 def stored(column: pa.Array) -> pa.Array:
@@ -51,16 +55,37 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.view(kind) if column.type != kind else column
 
 
+_Key = tuple[Any, ...]
+_FEW = 512
+"""The most distinct keys of a batch for which a dict is quicker."""
+_IN_A_ROW = 16
+"""So many small batches before it is worth while to make the dict."""
+_NEAR_MAX = 1 << 17
+"""The most keys that are kept in it: it takes some 300 bytes for each."""
+
+
 class Keys:
-    """The distinct keys seen so far, each with its slot."""
+    """The distinct keys seen so far, each with its slot.
+
+    Arrays find many keys at once quickly, a few of them slowly. So where batches are small and the keys not too many, a
+    dict of all of them is kept as well; new keys then wait until somebody needs the arrays."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = [stored_type(kind) for kind in types]
-        self._slots: dict[Any, int] = {}
-        self._by_slot: list[Any] = []
+        self._columns = [Column(kind) for kind in self._types]
+        self._places = Places()
+        self._size = 0
+        self._others: dict[_Key, int] = {}
+        """The slots of keys whose hash is also that of an earlier one."""
+        self._near: dict[_Key, int] | None = None
+        """The slots of all keys."""
+        self._waiting: list[_Key] = []
+        """The last ones, which are in the dict only."""
+        self._small = 0
+        """How many small batches there have been in a row."""
 
     def __len__(self) -> int:
-        return len(self._by_slot)
+        return self._size
 
     def encode(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
         """Two arrays: for each row which distinct key of this batch it has, for each of those its slot.
@@ -75,10 +100,8 @@ class Keys:
 
     def table(self, slots: Ints) -> list[pa.Array]:
         """The stored key columns of some slots."""
-        keys = [self._by_slot[slot] for slot in slots.tolist()]
-        if len(self._types) == 1:
-            return [pa.array(keys, type=self._types[0])]
-        return [pa.array([key[i] for key in keys], type=kind) for i, kind in enumerate(self._types)]
+        self._settle()
+        return [column.take(slots) for column in self._columns]
 
     def _encode(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
         codes, distinct = _distinct(columns[0])
@@ -92,18 +115,81 @@ class Keys:
             parts = [part[numbers // width] for part in parts] + [numbers % width]
             dictionaries.append(distinct)
         if len(columns) == 1:
-            keys: list[Any] = plain(dictionaries[0])
-        else:
-            values = [plain(d.take(pa.array(part))) for d, part in zip(dictionaries, parts, strict=True)]
-            keys = list(zip(*values, strict=True))
-        slots = np.fromiter(map(self._slots.get, keys, repeat(-1)), dtype=np.int64, count=len(keys))
-        unknown = np.flatnonzero(slots < 0)
-        if len(unknown):
-            fresh = range(len(self._by_slot), len(self._by_slot) + len(unknown))
-            slots[unknown] = fresh
-            self._by_slot.extend([keys[i] for i in unknown.tolist()])
-            self._slots.update(zip(self._by_slot[fresh.start :], fresh, strict=True))
-        return codes, slots
+            return codes, self._slots(dictionaries)
+        return codes, self._slots([d.take(pa.array(part)) for d, part in zip(dictionaries, parts, strict=True)])
+
+    def _slots(self, keys: list[pa.Array]) -> Ints:
+        """The slots of keys that are all different."""
+        self._small = self._small + 1 if len(keys[0]) <= _FEW else 0
+        if self._near is None and self._small >= _IN_A_ROW and self._size <= _NEAR_MAX:
+            everything = [column.take(np.arange(self._size)) for column in self._columns]
+            self._near = dict(zip(_tuples(everything), range(self._size), strict=True))
+        if self._near is not None and self._small:
+            return self._find_near(self._near, keys)
+        self._settle()
+        before, slots = self._size, self._find(keys)
+        if self._near is not None:
+            fresh = np.flatnonzero(slots >= before)
+            self._near.update(zip(_tuples(_at(keys, fresh)), slots[fresh].tolist(), strict=True))
+        return slots
+
+    def _find_near(self, near: dict[_Key, int], keys: list[pa.Array]) -> Ints:
+        values = _tuples(keys)
+        for key in values:
+            if key not in near:
+                near[key] = self._size
+                self._size += 1
+                self._waiting.append(key)
+        slots = np.fromiter(map(near.__getitem__, values), dtype=np.int64, count=len(values))
+        if self._size > _NEAR_MAX:
+            self._settle()
+            self._near = None
+        return slots
+
+    def _settle(self) -> None:
+        """Put the keys that wait into the arrays; they get the slots that they have."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._size -= len(waiting)
+            fields = zip(*waiting, strict=True)
+            self._find([pa.array(values, type=kind) for values, kind in zip(fields, self._types, strict=True)])
+
+    def _find(self, keys: list[pa.Array]) -> Ints:
+        hashes = hash_columns(keys, _SEED)
+        hashes[hashes == 0] = 1
+        slots = self._places.find(hashes)
+        known = np.flatnonzero(slots >= 0)
+        wrong = known[~self._same(slots[known], _at(keys, known))]
+        slots[wrong] = [self._others.get(key, ABSENT) for key in _tuples(_at(keys, wrong))]
+        fresh = np.flatnonzero(slots == ABSENT)
+        if len(fresh):
+            slots[fresh] = self._append(_at(keys, fresh))
+            clashes = fresh[self._places.add(hashes[fresh], slots[fresh])]
+            self._others.update(zip(_tuples(_at(keys, clashes)), slots[clashes].tolist(), strict=True))
+        return slots
+
+    def _append(self, keys: list[pa.Array]) -> Ints:
+        """Give keys the next slots."""
+        for column, values in zip(self._columns, keys, strict=True):
+            column.append(values)
+        first, self._size = self._size, self._size + len(keys[0])
+        return np.arange(first, self._size)
+
+    def _same(self, slots: Ints, keys: list[pa.Array]) -> NDArray[np.bool_]:
+        same = np.ones(len(slots), dtype=bool)
+        for column, values in zip(self._columns, keys, strict=True):
+            same &= column.same(slots, values)
+        return same
+
+
+def _at(keys: list[pa.Array], rows: Ints) -> list[pa.Array]:
+    if len(rows) == len(keys[0]):
+        return keys
+    return [column.take(pa.array(rows)) for column in keys]
+
+
+def _tuples(keys: list[pa.Array]) -> list[_Key]:
+    return list(zip(*map(plain, keys), strict=True))
 
 
 def _distinct(column: pa.Array) -> tuple[Ints, pa.Array]:

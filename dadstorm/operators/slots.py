@@ -1,0 +1,166 @@
+"""Slots: where what is known about a key lies, found for many keys at once.
+
+Two parts, both made of arrays, so that no Python object exists per key. ``Places`` is a hash table with open addressing
+from a key's 64-bit hash to its slot: all hashes of a batch are looked up together, and those that met another's hash
+look at the next place, together again. ``Column`` holds one field of the keys by slot. A hash is only a hint: who finds
+a slot compares the key there with its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dadstorm.core.hashing import Hashes
+from dadstorm.core.line import Ints
+
+ABSENT = -1
+_FREE = np.uint64(0)
+_PLACES_FIRST = 1024
+_SPACE = 2
+"""At least so many places for each key: fewer and they queue, more and they no longer fit into the caches."""
+
+
+class Places:
+    """From hashes, none of them 0, to slots."""
+
+    def __init__(self) -> None:
+        self._hashes: Hashes = np.zeros(_PLACES_FIRST, dtype=np.uint64)
+        self._slots = np.empty(_PLACES_FIRST, dtype=np.int32)
+        self._taken = 0
+
+    def find(self, hashes: Hashes) -> Ints:
+        """The slot of each hash, or ABSENT."""
+        mask = len(self._hashes) - 1
+        at = (hashes & np.uint64(mask)).view(np.int64)
+        there = self._hashes[at]
+        found = np.where(there == hashes, self._slots[at], ABSENT).astype(np.int64)
+        rest = np.flatnonzero((there != hashes) & (there != _FREE))
+        at, wanted = at[rest], hashes[rest]
+        while len(rest):
+            at += 1
+            at &= mask
+            there = self._hashes[at]
+            hit = there == wanted
+            found[rest[hit]] = self._slots[at[hit]]
+            on = np.flatnonzero(~hit & (there != _FREE))
+            rest, at, wanted = rest[on], at[on], wanted[on]
+        return found
+
+    def add(self, hashes: Hashes, slots: Ints) -> Ints:
+        """Remember where these are; the indices of those whose hash is another's, and which were left out."""
+        while (self._taken + len(hashes)) * _SPACE > len(self._hashes):
+            self._grow()
+        mask = len(self._hashes) - 1
+        wanted, numbers = hashes, slots.astype(np.int32)
+        at = (hashes & np.uint64(mask)).view(np.int64)
+        rest = np.arange(len(hashes))
+        twice = []
+        while len(rest):
+            there = self._hashes[at]
+            same, free = there == wanted, np.flatnonzero(there == _FREE)
+            # Of several that want the same free place, the one whose number stays there gets it.
+            self._slots[at[free]] = numbers[free]
+            won = free[self._slots[at[free]] == numbers[free]]
+            self._hashes[at[won]] = wanted[won]
+            twice.append(rest[same])
+            left = ~same
+            left[won] = False
+            at = (at + (there != _FREE)) & mask
+            rest, at, wanted, numbers = rest[left], at[left], wanted[left], numbers[left]
+        clashes = np.concatenate(twice) if twice else rest
+        self._taken += len(hashes) - len(clashes)
+        return clashes
+
+    def _grow(self) -> None:
+        """Twice as many places; so a key costs the same however many there are."""
+        taken = np.flatnonzero(self._hashes)
+        hashes, slots = self._hashes[taken], self._slots[taken]
+        self._hashes = np.zeros(2 * len(self._hashes), dtype=np.uint64)
+        self._slots = np.empty(len(self._hashes), dtype=np.int32)
+        self._taken = 0
+        self.add(hashes, slots.astype(np.int64))
+
+
+class Column:
+    """One field of all keys, by slot: numbers as they are, texts end to end."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._text = bool(pa.types.is_string(kind))
+        self._size = 0
+        self._values = np.zeros(1, dtype=np.int64)
+        """Of texts, where each begins; one more, where the last one ends."""
+        self._bytes = np.empty(0, dtype=np.uint8)
+        self._missing: NDArray[np.bool_] | None = None
+
+    def append(self, column: pa.Array) -> None:
+        """The next slots' values."""
+        size = self._size + len(column)
+        if column.null_count or self._missing is not None:
+            before = np.zeros(self._size, dtype=bool) if self._missing is None else self._missing
+            self._missing = _room(before, self._size, size)
+            self._missing[self._size : size] = column.is_null().to_numpy(zero_copy_only=False)
+        self._values = _room(self._values, self._size + 1, size + 1)
+        if self._text:
+            lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+            ends = np.cumsum(lengths, dtype=np.int64)
+            used = int(self._values[self._size])
+            self._values[self._size + 1 : size + 1] = ends + used
+            if len(ends) and ends[-1]:
+                self._bytes = _room(self._bytes, used, used + int(ends[-1]))
+                self._bytes[used : used + int(ends[-1])] = _text_bytes(column)
+        else:
+            self._values[self._size : size] = _numbers(column)
+        self._size = size
+
+    def take(self, slots: Ints) -> pa.Array:
+        missing = None if self._missing is None else self._missing[slots]
+        if not self._text:
+            numbers = pa.array(self._values[slots], mask=missing)
+            return numbers if self._kind == pa.int64() else numbers.cast(self._kind)
+        texts = pa.LargeStringArray.from_buffers(self._size, pa.py_buffer(self._values), pa.py_buffer(self._bytes))
+        found = texts.take(pa.array(slots)).cast(self._kind)
+        return found if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, self._kind), found)
+
+    def same(self, slots: Ints, column: pa.Array) -> NDArray[np.bool_]:
+        """Whether what lies at each slot is the value beside it; null is null."""
+        if self._text:
+            equal = pc.equal(self.take(slots), column)
+            result = (pc.fill_null(equal, False) if equal.null_count else equal).to_numpy(zero_copy_only=False)
+        else:
+            result = self._values[slots] == _numbers(column)
+        if column.null_count or self._missing is not None:
+            absent = column.is_null().to_numpy(zero_copy_only=False)
+            there = np.zeros(len(slots), dtype=bool) if self._missing is None else self._missing[slots]
+            result = np.where(absent | there, absent & there, result)
+        return np.asarray(result, dtype=bool)
+
+
+def _room(array: NDArray[Any], used: int, size: int) -> NDArray[Any]:
+    """The array with room for so many; doubled, so that what is appended costs the same however much there is."""
+    if size <= len(array):
+        return array
+    larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def _numbers(column: pa.Array) -> Ints:
+    if column.type != pa.int64():
+        column = column.cast(pa.int64())
+    numbers: Ints = (pc.fill_null(column, 0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _text_bytes(column: pa.Array) -> NDArray[np.uint8]:
+    """The texts end to end."""
+    if column.null_count:
+        column = pc.fill_null(column, "")
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32, count=len(column) + 1, offset=4 * column.offset)
+    return np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]

@@ -1,0 +1,78 @@
+"""Keys: every distinct key has one slot for ever, whatever its type, however it comes, and whatever its hash."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dadstorm.core.hashing import Hashes, hash_columns
+from dadstorm.operators import keys as module
+from dadstorm.operators.keys import Keys
+
+TYPES = {"text": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "float": pa.float64(), "time": pa.timestamp("us")}
+
+
+def value(chance: random.Random, kind: pa.DataType) -> Any:
+    if chance.random() < 0.1:
+        return None
+    number = chance.randrange(40)
+    if pa.types.is_string(kind):
+        return "é" * (number % 3) + "x" * number
+    return bool(number % 2) if pa.types.is_boolean(kind) else float(number) if pa.types.is_floating(kind) else number
+
+
+def few_hashes(columns: Sequence[pa.Array], seed: int) -> Hashes:
+    """A hash that many keys share, and that may be 0."""
+    return hash_columns(columns, seed) % np.uint64(7)
+
+
+@pytest.mark.parametrize("hashes", [hash_columns, few_hashes], ids=["hashes", "few hashes"])
+@pytest.mark.parametrize("few", [0, 5, 512], ids=["only arrays", "both", "only the dict"])
+@pytest.mark.parametrize("names", ["text", "int", "bool", "float", "time", "text int", "bool text float"])
+def test_slots_are_given_out_in_order_and_kept(
+    names: str, few: int, hashes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "hash_columns", hashes)
+    monkeypatch.setattr(module, "_FEW", few)
+    monkeypatch.setattr(module, "_IN_A_ROW", 2)
+    kinds = [TYPES[name] for name in names.split()]
+    chance = random.Random(1)
+    keys, expected = Keys(kinds), dict[tuple[Any, ...], int]()
+    for _ in range(60):
+        rows = [tuple(value(chance, kind) for kind in kinds) for _ in range(chance.choice([1, 3, 20, 100]))]
+        for row in rows:
+            expected.setdefault(row, len(expected))
+        columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+        codes, slots = keys.encode(columns)
+        assert slots[codes].tolist() == [expected[row] for row in rows]
+        assert len(keys) == len(expected)
+    everything = keys.table(np.arange(len(keys)))
+    again = Keys(kinds)
+    assert again.add(everything).tolist() == list(range(len(keys)))
+    assert again.table(np.arange(len(keys))) == everything
+
+
+@pytest.mark.parametrize("size", [1, 10, 5000])
+def test_a_hundred_thousand_keys_in_batches_of_any_size(size: int) -> None:
+    chance = np.random.default_rng(3)
+    names = [f"user{number}" for number in chance.permutation(100_000 if size > 100 else 3000)]
+    keys = Keys([pa.string()])
+    for turn in range(2):
+        for start in range(0, len(names), size):
+            _, slots = keys.encode([pa.array(names[start : start + size])])
+            assert slots.tolist() == list(range(start, min(start + size, len(names)))), turn
+    assert keys.table(np.array([7, 5]))[0].to_pylist() == [names[7], names[5]]
+
+
+def test_more_keys_than_the_dict_is_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NEAR_MAX", 100)
+    keys = Keys([pa.int64()])
+    for _ in range(2):
+        for number in range(300):
+            assert keys.encode([pa.array([number, number // 2])])[1][0] == number
+    assert keys._near is None
