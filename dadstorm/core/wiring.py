@@ -95,8 +95,10 @@ class Wiring:
         return Keeper(self._me, slice_index, incarnation, Vault(base))
 
     def _stride(self) -> Stride:
-        """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach."""
-        return Stride(self._plan.snapshot_every_ms, max(1, self._window().rows_max // 2))
+        """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach.
+        Windows count records; where these bring their seqs along there are about ``gap`` seqs to each."""
+        gap = min((operator.params.get("gap", 1) for operator in self._sources()), default=1)
+        return Stride(self._plan.snapshot_every_ms, max(1, self._window().rows_max // 2) * gap)
 
     def _window(self) -> Window:
         """A source's window is shared out evenly over its slices."""

@@ -1,7 +1,8 @@
 """File sources of line-like formats: csv, jsonl, text; plain or gzip-compressed; several files one after the other.
 
 The seq of a record is its number over all paths, counted from 0; blank lines, comments and headers are no records,
-broken records are. A mark is the start of a block: {"path", "offset", "seq", "line"}.
+broken records are. Or it is what one of its fields says (``seqs``). A mark is the start of a block: {"path", "offset",
+"seq", "line"}.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dadstorm.sources.formats import Format, TextFormat
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
 from dadstorm.sources.records import parse
+from dadstorm.sources.seqs import Column, Numbers, Place, Seqs
 from dadstorm.sources.window import Window
 
 RECORD_BYTES_MAX = 16 << 20
@@ -127,30 +129,40 @@ class FileReader:
                 self._open(self._path)
             self._note()
             return
-        seq = self._seq
-        self._seq += len(chunk.split.starts)
-        if self._owns(chunk.block) and self._seq > self._cut:
-            rows, dead = self._parse(chunk, seq)
+        if self._owns(chunk.block) and (self._seq >= self._cut or self._after(chunk) > self._cut):
+            numbers = self._numbers(chunk)
+            rows, dead = self._parse(chunk, numbers)
+            self._seq = numbers.next
             self._pending.put(rows, dead, max(self._seq, self._cut))
         else:
+            self._seq = self._after(chunk)
             self._pending.reach(max(self._seq, self._cut))
         self._note()
+
+    def _numbers(self, chunk: Chunk) -> Numbers | Column:
+        """The seqs of a chunk's records, of which the first has at least the seq where we are."""
+        if "seq" in self._operator.params:
+            return Column(self._operator, self._seq, self._place(chunk))
+        count = len(chunk.split.starts)
+        return Numbers(np.arange(self._seq, self._seq + count, dtype=np.int64), self._seq)
+
+    def _after(self, chunk: Chunk) -> int:
+        """The least seq that can come after a chunk which is not parsed."""
+        numbers = self._numbers(chunk)
+        if isinstance(numbers, Column):
+            numbers.passed_over(self._format, chunk.data, chunk.split)
+        return numbers.next
+
+    def _place(self, chunk: Chunk) -> Place:
+        path = self._paths[self._path]
+        return lambda i: f"{path}:{chunk.line_of(i)}"
 
     def _owns(self, block: int) -> bool:
         return (self._path + block) % self._operator.slices == self._slice
 
-    def _parse(self, chunk: Chunk, seq: int) -> tuple[Rows, Rows | None]:
-        path = self._paths[self._path]
-        seqs = np.arange(seq, seq + len(chunk.split.starts), dtype=np.int64)
-        return parse(
-            self._format,
-            self._operator,
-            chunk.data,
-            chunk.split,
-            seqs,
-            lambda i: f"{path}:{chunk.line_of(i)}",
-            self._cut,
-        )
+    def _parse(self, chunk: Chunk, numbers: Seqs) -> tuple[Rows, Rows | None]:
+        place = self._place(chunk)
+        return parse(self._format, self._operator, chunk.data, chunk.split, numbers, place, self._cut)
 
     def _note(self) -> None:
         offset, line = (self._blocks.offset, self._blocks.line) if self._blocks else (0, 1)

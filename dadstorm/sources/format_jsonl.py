@@ -64,7 +64,9 @@ class JsonLinesFormat:
         for i, record in enumerate(records):
             values: list[Any] = [None] * len(self._fields)
             try:
-                values = self._values(record)
+                values, wrong = self._values(record)
+                if wrong:
+                    broken[i] = wrong
             except RecursionError:
                 # Arrow reads any depth, and how deep Python goes depends on who called: Arrow decides.
                 raw = record.encode()
@@ -90,14 +92,22 @@ class JsonLinesFormat:
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=schema_of(self._fields)), broken
 
-    def _values(self, record: str) -> list[Any]:
+    def _values(self, record: str) -> tuple[list[Any], str | None]:
+        """The fields' values, None for a wrong one, and what is wrong with the first of those."""
         try:
             found = json.loads(record, parse_constant=_refuse_constant, parse_int=_integer)
         except json.JSONDecodeError as error:
             raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
         if not isinstance(found, dict):
             raise ValueError(f"expected a JSON object, found {_KINDS.get(type(found), 'something else')}")
-        return [_checked(field, found.get(field.name)) for field in self._fields]
+        values, wrong = [], None
+        for field in self._fields:
+            try:
+                values.append(_checked(field, found.get(field.name)))
+            except ValueError as error:
+                values.append(None)
+                wrong = wrong or str(error)
+        return values, wrong
 
 
 _KINDS = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a bool", type(None): "null"}

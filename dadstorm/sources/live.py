@@ -38,6 +38,7 @@ from dadstorm.sources.journal import END_OF_SOURCE, LEASE, RECORDS, Frame, Journ
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
 from dadstorm.sources.records import parse
+from dadstorm.sources.seqs import Numbers
 
 RECORD_BYTES_MAX = 1 << 20
 """Default limit of a line: every client may have one of them in memory."""
@@ -278,7 +279,7 @@ class LiveReader:
         seqs = by_line[np.searchsorted(newlines, split.starts)]
         name = self._operator.name
         rows, dead = parse(
-            self._format, self._operator, data, split, seqs, lambda i: f"{name}:seq {seqs[i]}", self._cut
+            self._format, self._operator, data, split, Numbers(seqs), lambda i: f"{name}:seq {seqs[i]}", self._cut
         )
         self._pending.put(rows, dead, max(self._floor, self._cut))
 

@@ -1,7 +1,8 @@
 """Parquet sources: a block is a row group.
 
 The footer tells how many rows each row group has, so a slice passes over the others' without reading them. Columns
-are found by name. A mark is a row group: {"path", "offset", "seq", "line"} with the group's number as offset.
+are found by name. Where a column holds the seqs, that column of the others' row groups is read too. A mark is a row
+group: {"path", "offset", "seq", "line"} with the group's number as offset.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from dadstorm.errors import RunFailed
 from dadstorm.plan import ARROW, Field, Operator
 from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.fields import UTC, convert
-from dadstorm.sources.formats import wrong_value
+from dadstorm.sources.formats import Declined, wrong_value
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
-from dadstorm.sources.records import Place, Refusals
+from dadstorm.sources.records import Refusals
+from dadstorm.sources.seqs import Column, Numbers, Place, Seqs
 
 BATCH_ROWS = 1 << 15
 """A row group may have millions of rows: so many of them are decoded at a time."""
@@ -52,6 +54,8 @@ class ParquetReader:
         self._batches: Iterator[pa.RecordBatch] | None = None
         start = mark or {"path": 0, "offset": 0, "seq": START}
         self._path, self._group, self._seq = int(start["path"]), int(start["offset"]), int(start["seq"])
+        self._row = 0
+        """In the current row group."""
         self._note()
 
     def read(self, max_rows: int, max_bytes: int) -> Records:
@@ -90,8 +94,7 @@ class ParquetReader:
                     self._take(path, batch)
                     return True
                 self._batches = None
-                self._group += 1
-                self._note()
+                self._next_group()
                 return False
             file = self._file or self._open(path)
             if self._group >= file.num_row_groups:
@@ -99,37 +102,53 @@ class ParquetReader:
                 self._path, self._group = self._path + 1, 0
                 self._note()
                 return False
-            rows = file.metadata.row_group(self._group).num_rows
-            if (self._path + self._group) % self._operator.slices == self._slice and self._seq + rows > self._cut:
+            owns = (self._path + self._group) % self._operator.slices == self._slice
+            if owns and (self._seq >= self._cut or self._after(path, file) > self._cut):
                 names = [field.name for field in self._operator.fields]
                 self._batches = file.iter_batches(self._batch_rows, [self._group], names, use_threads=False)
                 return False
+            self._seq = self._after(path, file)
         except (pa.ArrowException, OSError) as error:
             raise self._failed(path, f"cannot be read as Parquet: {error}; make it again") from None
-        self._seq += rows
-        self._group += 1
         self._pending.reach(max(self._seq, self._cut))
-        self._note()
+        self._next_group()
         return False
 
+    def _next_group(self) -> None:
+        self._group, self._row = self._group + 1, 0
+        self._note()
+
     def _take(self, path: str, batch: pa.RecordBatch) -> None:
-        seqs = np.arange(self._seq, self._seq + batch.num_rows, dtype=np.int64)
-        self._seq += batch.num_rows
-        rows, dead = typed_rows(self._operator, batch, seqs, lambda i: self._place(path, int(seqs[i])), self._cut)
+        numbers, place = self._numbers(path, batch.num_rows), self._place(path)
+        rows, dead = typed_rows(self._operator, batch, numbers, place, self._cut)
+        self._seq = numbers.next
+        self._row += batch.num_rows
         self._pending.put(rows, dead, max(self._seq, self._cut))
 
-    def _place(self, path: str, seq: int) -> str:
-        """Where a row stands, for messages."""
-        return f"{path}:row {seq - self._first_of(path) + 1}"
+    def _numbers(self, path: str, count: int) -> Numbers | Column:
+        """The seqs of the next rows, of which the first has at least the seq where we are."""
+        if "seq" in self._operator.params:
+            return Column(self._operator, self._seq, self._place(path))
+        return Numbers(np.arange(self._seq, self._seq + count, dtype=np.int64), self._seq)
 
-    def _first_of(self, path: str) -> int:
-        """The seq of the open file's first row, from where its current group begins."""
+    def _after(self, path: str, file: pq.ParquetFile) -> int:
+        """The least seq that can come after the current row group, which is not read."""
+        rows = file.metadata.row_group(self._group).num_rows
+        numbers = self._numbers(path, 0)
+        if not isinstance(numbers, Column):
+            return self._seq + int(rows)
+        field = self._operator.fields[self._operator.params["seq"]]
+        read = file.read_row_group(self._group, [field.name], use_threads=False).column(0).combine_chunks()
+        numbers.ends_with(_typed(read, field)[0], rows - 1)
+        return numbers.next
+
+    def _place(self, path: str) -> Place:
+        """Where the next rows stand, for messages."""
         assert self._file is not None
-        before = sum(self._file.metadata.row_group(g).num_rows for g in range(self._group))
-        return self._group_seq - int(before)
+        footer, group, row = self._file.metadata, self._group, self._row
+        return lambda i: f"{path}:row {sum(footer.row_group(g).num_rows for g in range(group)) + row + i + 1}"
 
     def _note(self) -> None:
-        self._group_seq = self._seq
         self._marks.add(self._seq, {"path": self._path, "offset": self._group, "seq": self._seq, "line": 0})
 
     def _open(self, path: str) -> pq.ParquetFile:
@@ -155,7 +174,7 @@ class ParquetReader:
 
 
 def typed_rows(
-    operator: Operator, batch: pa.RecordBatch, seqs: Ints, place: Place, cut: int
+    operator: Operator, batch: pa.RecordBatch, numbers: Seqs, place: Place, cut: int
 ) -> tuple[Rows, Rows | None]:
     """A batch's records at or above the cut as rows of the operator's fields, and the dead letters among them."""
     columns: list[pa.Array] = []
@@ -166,12 +185,19 @@ def typed_rows(
         columns.append(column)
         for i in bad.tolist():
             broken.setdefault(i, wrong_value(field, found[i].as_py()))
-    rows = Rows(seqs, np.zeros(len(seqs), np.int64), pa.RecordBatch.from_arrays(columns, schema=operator.schema))
+    typed = pa.RecordBatch.from_arrays(columns, schema=operator.schema)
+    count = typed.num_rows
+    try:
+        seqs = numbers.all(typed)
+    except Declined:
+        seqs, unplaced = numbers.each(typed, np.arange(count), count)
+        broken = unplaced | broken
+    rows = Rows(seqs, np.zeros(count, np.int64), typed)
     refusals = Refusals(operator, cut)
     for i in sorted(broken):
         refusals.add(int(seqs[i]), place(i), broken[i], str(batch.slice(i, 1).to_pylist()[0]))
     if broken:
-        rows = rows.take(np.setdiff1d(np.arange(len(seqs)), np.array(list(broken), np.int64), assume_unique=True))
+        rows = rows.take(np.setdiff1d(np.arange(count), np.array(list(broken), np.int64), assume_unique=True))
     return rows.since(cut), refusals.rows()
 
 

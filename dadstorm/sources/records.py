@@ -1,27 +1,23 @@
 """From a block's bytes to rows, and what becomes of broken records.
 
-A broken record keeps its seq whatever happens to it, so that the others' seqs do not depend on ``on_error``.
+A broken record keeps its seq whatever happens to it, so that the others' seqs do not depend on ``on_error``. (Where a
+column holds the seqs, a broken record may have none. Then it can be dropped, but has no place for a letter.)
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from dadstorm.core.kernel import DEAD, RecordError
-from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator
 from dadstorm.sources.formats import Declined, Format
+from dadstorm.sources.seqs import NO_SEQ, Place, Seqs
 from dadstorm.sources.split import Split
 
 SHOWN_CHARS = 200
 """How much of a broken record a message shows."""
-
-Place = Callable[[int], str]
-"""Where a block's i-th record stands, for messages: "FILE:LINE"."""
 
 
 class Refusals:
@@ -36,10 +32,16 @@ class Refusals:
     def add(self, seq: int, place: str, error: str, record: str) -> None:
         """A broken record, in order of seq; ``RecordError`` if it stops the run. Below the cut it was dealt with
         before."""
-        if seq < self._cut or self._operator.on_error == "skip":
+        if NO_SEQ < seq < self._cut or self._operator.on_error == "skip":
             return
         if self._operator.on_error == "fail":
             raise record_error(self._operator.name, place, error, record)
+        if seq == NO_SEQ:
+            raise RecordError(
+                f"{place}: {error}\n  the record: {shown(record)}\n"
+                "  a dead letter has its record's seq, and this record tells none: correct it, or let source "
+                f"{self._operator.name!r} drop such records, on_error: skip"
+            )
         self._seqs.append(seq)
         self._letters.append((place, error, record))
 
@@ -53,23 +55,27 @@ class Refusals:
 
 
 def record_error(operator: str, place: str, error: str, record: str) -> RecordError:
-    shown = record if len(record) <= SHOWN_CHARS else record[:SHOWN_CHARS] + "…"
     return RecordError(
-        f"{place}: {error}\n  the record: {shown!r}\n"
+        f"{place}: {error}\n  the record: {shown(record)}\n"
         f"  correct it, or let source {operator!r} go on without such records: on_error: skip, or dead-letter"
     )
 
 
+def shown(record: str) -> str:
+    return repr(record if len(record) <= SHOWN_CHARS else record[:SHOWN_CHARS] + "…")
+
+
 def parse(
-    form: Format, operator: Operator, data: bytes, split: Split, seqs: Ints, place: Place, cut: int
+    form: Format, operator: Operator, data: bytes, split: Split, numbers: Seqs, place: Place, cut: int
 ) -> tuple[Rows, Rows | None]:
     """A block's records at or above the cut as rows, and the dead letters among them."""
-    if not len(seqs):
+    count = len(split.starts)
+    if not count:
         return Rows.empty(operator.schema), None
     if not split.broken and not split.by_record and b"\0" not in data and _is_utf8(data):
         try:
-            rows = Rows(seqs, np.zeros(len(seqs), np.int64), form.batch(data, split))
-            return rows.since(cut), None
+            batch = form.batch(data, split)
+            return Rows(numbers.all(batch), np.zeros(count, np.int64), batch).since(cut), None
         except Declined:
             pass
     texts: list[str] = []
@@ -85,8 +91,11 @@ def parse(
                     continue
                 except UnicodeDecodeError as error:
                     broken[i] = f"invalid UTF-8 at byte {error.start + 1} of the record (0x{raw[error.start]:02x})"
-    sound = np.setdiff1d(np.arange(len(seqs)), np.array(list(broken), np.int64), assume_unique=True)
+    sound = np.setdiff1d(np.arange(count), np.array(list(broken), np.int64), assume_unique=True)
     batch, wrong = form.rows(texts)
+    seqs, unplaced = numbers.each(batch, sound, count)
+    where = {int(position): i for i, position in enumerate(sound)} if unplaced else {}
+    wrong = {where[position]: why for position, why in unplaced.items()} | wrong
     broken.update((int(sound[i]), why) for i, why in wrong.items())
     refusals = Refusals(operator, cut)
     for i in sorted(broken):

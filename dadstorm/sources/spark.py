@@ -21,6 +21,7 @@ from dadstorm.errors import UserError
 from dadstorm.plan import Operator, Plan
 from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.parquet import ParquetReader
+from dadstorm.sources.seqs import Place
 from dadstorm.spark.attempts import Attempts
 from dadstorm.spark.frames import Reading, write_rows
 from dadstorm.spark.session import Session, Settings
@@ -33,8 +34,9 @@ CLOSE_WITHIN_S = 15.0
 class StagedReader(ParquetReader):
     """Reads staged rows; in messages they are rows of the source, for nobody knows the files."""
 
-    def _place(self, path: str, seq: int) -> str:
-        return f"{self._operator.name}:row {seq + 1}"
+    def _place(self, path: str) -> Place:
+        first = self._seq + 1
+        return lambda i: f"{self._operator.name}:row {first + i}"
 
 
 class SparkReader:

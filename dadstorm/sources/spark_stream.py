@@ -28,6 +28,7 @@ from dadstorm.sources.base import Mark
 from dadstorm.sources.journal import BATCH, Frame, Reference
 from dadstorm.sources.live import TAKE_BYTES, Intake, LiveReader
 from dadstorm.sources.parquet import typed_rows
+from dadstorm.sources.seqs import Numbers
 from dadstorm.spark.attempts import Attempts
 from dadstorm.spark.batches import Batches, number_of
 from dadstorm.spark.frames import Reading, put, sorted_batch, stream_of
@@ -92,7 +93,7 @@ class SparkStreamReader(LiveReader):
             place = f"{self._batches.folder}/{reference.file}"
             raise RunFailed(f"source {name!r}: {place} cannot be read: {error}; restore it") from None
         seqs = np.arange(frame.seq, frame.next_seq, dtype=np.int64)
-        return typed_rows(self._operator, batch, seqs, lambda i: f"{name}:seq {seqs[i]}", self._cut)
+        return typed_rows(self._operator, batch, Numbers(seqs), lambda i: f"{name}:seq {seqs[i]}", self._cut)
 
 
 class StreamIntake:

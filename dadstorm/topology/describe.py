@@ -49,7 +49,10 @@ def _kind(operator: Operator) -> str:
     if operator.kind == "source":
         form = operator.params.get("format")
         what = operator.params["type"]
-        return f"source {form}" if what == "file" else f"source {what}" + (f" {form}" if form else "")
+        if what == "file":
+            seq = operator.params.get("seq")
+            return f"source {form}" + ("" if seq is None else f", seq {operator.fields[seq].name}")
+        return f"source {what}" + (f" {form}" if form else "")
     if operator.kind == "sink":
         path = operator.params["path"]
         return f"sink {operator.params['format']}" + (f" {path}" if path else "")

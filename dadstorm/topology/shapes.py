@@ -22,10 +22,10 @@ _PLACED = ("on", "address")
 _REPLICATED = ("replicas", "slices", *_PLACED)
 
 SOURCES: dict[str, tuple[str, ...]] = {
-    "csv": ("fields", "header", "delimiter", "comment", "record_max", "on_error", *_REPLICATED),
-    "jsonl": ("fields", "record_max", "on_error", *_REPLICATED),
+    "csv": ("fields", "seq", "header", "delimiter", "comment", "record_max", "on_error", *_REPLICATED),
+    "jsonl": ("fields", "seq", "record_max", "on_error", *_REPLICATED),
     "text": ("fields", "record_max", "on_error", *_REPLICATED),
-    "parquet": ("fields", "on_error", *_REPLICATED),
+    "parquet": ("fields", "seq", "on_error", *_REPLICATED),
     "generate": ("count", "rate", "seed", *_REPLICATED),
     "tcp": ("format", "fields", "delimiter", "record_max", "journal", "fsync", "on_error", *_PLACED),
     "stdin": ("fields", "delimiter", "record_max", "journal", "fsync", "on_error"),

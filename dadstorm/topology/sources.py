@@ -6,7 +6,7 @@ import zlib
 from typing import Any, cast
 
 from dadstorm.plan import OnError
-from dadstorm.topology import generators, spark_source
+from dadstorm.topology import generators, seqs, spark_source
 from dadstorm.topology.context import Context, Draft
 from dadstorm.topology.document import Node, Text, found, is_null
 from dadstorm.topology.fields import Declared, Fields, declared
@@ -85,6 +85,8 @@ def _files(ctx: Context, draft: Draft, section: Section, how: str) -> None:
             )
     else:
         draft.fields = _line_fields(ctx, draft, how, wanted)
+    if how != "text" and (reference := section.get("seq")) is not None:
+        seqs.settle(ctx, draft, reference)
 
 
 def _line_fields(ctx: Context, draft: Draft, form: str, wanted: list[Declared] | None) -> Fields | None:

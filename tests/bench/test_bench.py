@@ -32,8 +32,7 @@ def test_workloads_are_run_by_both_sides_in_turns_and_checked(tmp_path: Path) ->
     ]
     for run in found["runs"]:
         assert run["cpu_s"] > 0 and (run["peak_mb"] > 0 or run["side"] == "loop") and run["start_s"] > 0
-        in_any_order = run["workload"] == "W3" and run["side"] == "dadstorm"
-        assert run["output"] == ("any order" if in_any_order else "exact")
+        assert run["output"] == "exact"
         assert run["lines"] == {"W1": 4000, "W3": 2000}.get(run["workload"], run["lines"])
     assert "ours is × as fast" in told and found["commit"]
 

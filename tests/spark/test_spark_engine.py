@@ -129,3 +129,27 @@ def test_when_java_dies_the_step_is_done_again_by_another(spark: Sessions, folde
     record = on_spark(spark, folder, "diamond.yaml", "revived")
     assert spark.now().pid != first
     assert run("diff", "native/diamond-1", record, cwd=folder).code == 0
+
+
+SEQS = """\
+sources:
+  left:  {csv: left.csv, fields: [id:int, name], seq: id}
+  right: {csv: right.csv, fields: [id:int, name], seq: id, on_error: skip}
+operators:
+  all:  {input: [left, right], dup: }
+  seen: {input: all, count: name}
+sinks:
+  both: {input: all, csv: all.csv, with_id: true}
+  sums: {input: seen, csv: seen.csv}
+"""
+
+
+def test_seqs_that_the_records_bring_along_however_far_apart(spark: Sessions, folder: Path) -> None:
+    ids = [n * 999_983 + (10**18 if n > 600 else 0) for n in range(1200)]
+    (folder / "left.csv").write_text("".join(f"{one},l{one % 3}\n" for one in ids if one % 2))
+    (folder / "right.csv").write_text("".join(f"{one},r{one % 3}\n" for one in ids if one % 3) + "none,x\n")
+    (folder / "seqs.yaml").write_text(SEQS)
+    run("run", "seqs.yaml", "--audit", "--runs", "native", "--out", "native-seqs", cwd=folder).ok()
+    record = on_spark(spark, folder, "seqs.yaml", "out-seqs")
+    assert "the same" in run("diff", "native/seqs-1", record, cwd=folder).ok().out
+    assert files(folder / "out-seqs") == files(folder / "native-seqs")

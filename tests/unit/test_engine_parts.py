@@ -15,12 +15,13 @@ from dadstorm.core.rows import Rows
 from dadstorm.loading import load
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
-from dadstorm.spark.engine.book import STEP_BYTES, Book, audited, next_length
+from dadstorm.spark.engine.book import STEP_BYTES, Book, Outcome, audited, first, next_length, turned
 from dadstorm.spark.engine.drive import spread
 from dadstorm.spark.engine.parcels import TILE_BYTES_MAX, received, sent, tiles
 from dadstorm.spark.engine.stages import lay_out
 from dadstorm.spark.engine.states import StateFile, restore, save
 from dadstorm.spark.engine.store import Store
+from dadstorm.spark.engine.task import Told
 
 DIAMOND = """\
 sources:
@@ -69,6 +70,23 @@ def test_a_step_ends_at_a_multiple_of_its_length_wherever_it_begins() -> None:
     assert Book(1, (), (), cut=64, length=1024).next == 1024
     assert Book(1, (), (), cut=1024, length=256).next == 1280
     assert Book(1, (), (), cut=END - 5, length=1024).next < END
+
+
+def test_a_gap_in_the_seqs_is_passed_over_at_once_and_a_step_begins_at_its_usual_place(plan: Plan) -> None:
+    stages = lay_out(spread(plan, 2), 2)
+    before = first(stages, 2)
+    places = stages.readers
+
+    def after(*nexts: int) -> int:
+        found = Outcome(nbytes=STEP_BYTES)
+        found.marks = {place: Told(None, False, next_) for place, next_ in zip(places, nexts, strict=True)}
+        return turned(before, stages, 1024, found).cut
+
+    far = [10**18 + n for n in range(len(places))]
+    assert after(*far) == 10**18 // 1024 * 1024
+    assert after(*([1024 * 2] * len(places))) == 2048
+    assert after(*([1024 * 2 - 1] * len(places))) == 1024
+    assert after(1025, *far[1:]) == 1024
 
 
 def test_digests_are_added_up_over_steps_and_close_when_their_epoch_is_over(plan: Plan) -> None:

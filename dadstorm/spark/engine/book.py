@@ -28,7 +28,7 @@ from dadstorm.spark.engine.task import Failure, Told
 FIRST_LENGTH = 1 << 10
 """Seqs of the first step: nobody knows yet how heavy they are."""
 GROWTH_MAX = 16
-LENGTH_MAX = 1 << 40
+LENGTH_MAX = 1 << 61
 STEP_BYTES = 64 << 20
 """What all tasks of a step, and the driver, should take in, about."""
 
@@ -124,7 +124,7 @@ def turned(book: Book, stages: Stages, hi: int, found: Outcome) -> Book:
     states = {operator: dict(slices) for operator, slices in book.states.items()}
     for (operator, slice_index), kept in found.states.items():
         states.setdefault(operator, {})[slice_index] = kept
-    return msgspec.structs.replace(
+    after = msgspec.structs.replace(
         book,
         marks=marks,
         ended=ended,
@@ -133,6 +133,13 @@ def turned(book: Book, stages: Stages, hi: int, found: Outcome) -> Book:
         length=next_length(book.length, found.nbytes),
         read=book.read + found.read,
     )
+    return after if after.complete else _past_nothing(after, [one.next for one in told if one and not one.ended])
+
+
+def _past_nothing(book: Book, nexts: list[int]) -> Book:
+    """The book at the beginning of the next step that has any records: nobody works through a gap in the seqs."""
+    least = min(nexts, default=book.cut)
+    return book if least < book.next else msgspec.structs.replace(book, cut=least // book.length * book.length)
 
 
 def next_length(length: int, nbytes: int) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from dadstorm.core.kernel import NO_LETTERS, Kernel
-from dadstorm.core.line import END
+from dadstorm.core.line import END, START
 from dadstorm.core.rows import Rows
 from dadstorm.errors import DadstormError, UserError
 from dadstorm.operators import make_kernel
@@ -64,6 +64,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
 
     mark: Mark | None
     ended: bool
+    next: int = START
+    """It has nothing below this."""
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +83,11 @@ class _Reading:
     at: int
     ahead: list[tuple[Rows, Rows]]
     reached: int
+
+    @property
+    def next(self) -> int:
+        """Below this the reader has nothing that it has not given."""
+        return min((int(part.seq[0]) for both in self.ahead for part in both if len(part)), default=self.reached)
 
 
 _kernels: dict[tuple[str, int, int], tuple[int, Kernel]] = {}
@@ -201,7 +208,7 @@ class _Task:
         self._taken += rows.nbytes + letters.nbytes
         yield from self._work.run({}, {operator: (rows, letters)})
         ended = reading.reached == END and not reading.ahead
-        told = Told(None if ended else reading.reader.mark(hi), ended)
+        told = Told(None if ended else reading.reader.mark(hi), ended, reading.next)
         if ended:
             reading.reader.close()
         else:
@@ -213,7 +220,7 @@ class _Task:
         step = self._step
         found = _readings.pop((step.run, operator, slice_index), None)
         if found is not None:
-            if found.at == step.lo:
+            if found.at <= step.lo <= found.next:
                 return found
             found.reader.close()
         mark = step.marks[number]

@@ -4,8 +4,7 @@ Every operator of W1 and W2 has one replica. Two cores need no more: the process
 of which does half of the work, and a replica more costs CPU for routing, merging and flush tuples that nobody has to
 spare. In W3 the function is most of the work, and has two.
 
-W3 merges two streams by ID. Our file sources take a record's number for its seq; so the streams are merged in the order
-of (record number, stream). That is the same order in every run, but not that of the ``id`` column.
+W3 merges two streams by an id that they bring along: it is their seq.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ operators:
             """
 name: w3
 sources:
-  left:  {{csv: "{data}/left.csv", fields: [id:int, text]}}
-  right: {{csv: "{data}/right.csv", fields: [id:int, text]}}
+  left:  {{csv: "{data}/left.csv", fields: [id:int, text], seq: id}}
+  right: {{csv: "{data}/right.csv", fields: [id:int, text], seq: id}}
 operators:
   made: {{input: [left, right], custom: bench_functions.tagged, fields: [id:int, text], max_outputs: 1, replicas: 2}}
 """,
