@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+import msgspec
+
 from dadstorm.core.messages import Peer
 from dadstorm.plan import Plan
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX
+
+_PLAN = msgspec.msgpack.Decoder(Plan)
+"""Made once, in the zygote: to find out about the types takes longer than to decode a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,10 @@ class Assignment:
     """CUSTOM functions may come from the plan's folders only: the plan came from somebody else."""
     pcs_bytes_max: int = MESSAGE_BYTES_MAX
     """The largest message that the PCS takes."""
+
+    @property
+    def decoded_plan(self) -> Plan:
+        return _PLAN.decode(self.plan)
 
     @property
     def shake_seed(self) -> int:

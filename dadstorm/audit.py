@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 
-from dadstorm.core.audit import Audited, Digest, blame
-from dadstorm.core.ledger import Ledger
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Operator, Plan
+
+if TYPE_CHECKING:
+    from dadstorm.core.audit import Audited
+    from dadstorm.core.ledger import Ledger
 
 RUN_FILE = "run.json"
 
@@ -166,6 +168,9 @@ def read_run(folder: str) -> RunNote:
 
 def read_digests(folder: str, operators: Sequence[OperatorNote]) -> Ledger:
     """All digests that the replicas of a run recorded. Raises UserError if a file of them cannot be read."""
+    from dadstorm.core.audit import Digest  # With Arrow, which takes long to load and is not needed to take notes.
+    from dadstorm.core.ledger import Ledger
+
     ledger = Ledger()
     for operator in operators:
         for replica in range(operator.replicas):
@@ -197,6 +202,8 @@ def conclude(folder: str, plan: Plan) -> str:
     digests of the same work."""
     ledger = read_digests(folder, [_operator_note(one) for one in plan.operators])
     if ledger.conflicts:
+        from dadstorm.core.audit import blame  # As above.
+
         order = [one.name for one in plan.operators]
         worst = min(ledger.conflicts, key=lambda one: (order.index(one.operator), one.epoch))
         raise RunFailed(

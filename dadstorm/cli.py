@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from dadstorm import __version__
-from dadstorm.entry import guarded
+from dadstorm.entry import guarded, loading
 from dadstorm.errors import UserError
 from dadstorm.options import (
     TOPOLOGY,
@@ -204,11 +204,15 @@ def _run(options: argparse.Namespace) -> int:
         from puppetmaster.engine import run as run_on_spark
 
         return run_on_spark(EngineOptions(options.topology, quiet=options.quiet, **engine_arguments(options)))
-    from dadstorm.wire.control import Shake
-    from puppetmaster.run import Options, run
+    from pcs.private import private_pcs
 
-    shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed, options.shake_order)
-    return run(Options(options.topology, shake=shake, quiet=options.quiet, **run_arguments(options)))
+    with private_pcs(options.keys) as pcs:
+        with loading():  # Only now: while we load our parts, the PCS loads its.
+            from dadstorm.wire.control import Shake
+            from puppetmaster.run import Options, run
+
+        shake = Shake(options.shake_delay, options.shake_batch, options.shake_seed, options.shake_order)
+        return run(Options(options.topology, shake=shake, quiet=options.quiet, **run_arguments(options)), pcs)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -227,7 +231,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from dadstorm import legacy
+    from dadstorm.legacy import language as legacy
 
     if not legacy.is_legacy(options.configuration) and os.path.exists(options.configuration):
         raise UserError(f"{options.configuration} is not in the original language; see docs/legacy.md")

@@ -1,4 +1,4 @@
-"""Structured logs: one call per process, then ``structlog.get_logger()`` anywhere.
+"""Structured logs: one call per process, then ``logs.get_logger()`` anywhere.
 
 In a file a log is JSON lines, one object an event: logs of many processes can be merged by time and searched. On a
 terminal it is coloured text. A line is handed over in a single write to a file opened for appending: lines of
@@ -12,7 +12,15 @@ import sys
 from typing import IO, Any, Literal
 
 import msgspec
-import structlog
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # For coloured tracebacks, which we do not show, structlog would take this, and most of its time to load.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -20,6 +28,11 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 _file: IO[bytes] | None = None
 """The log file of this process, kept so that configuring anew closes it."""
+
+
+def get_logger() -> Any:
+    """A logger for a module, which may be made before anything is configured."""
+    return structlog.get_logger()
 
 
 def configure(process: str, file: str | None = None, level: Level = "info") -> None:

@@ -7,13 +7,15 @@ settled here, so that no replica decides anything by itself. ``dadstorm check`` 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import pyarrow as pa
 
-from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN
 from dadstorm.core.line import Packing
+from dadstorm.core.ports import DEAD_LETTERS, MAIN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FieldType = Literal["string", "int", "float", "bool", "timestamp"]
 Semantics = Literal["at-most-once", "at-least-once", "exactly-once"]
@@ -22,14 +24,15 @@ OnError = Literal["fail", "skip", "dead-letter"]
 LoggingLevel = Literal["light", "full"]
 Recovery = Literal["respawn", "spread"]
 
-ARROW: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "int": pa.int64(),
-    "float": pa.float64(),
-    "bool": pa.bool_(),
-    "timestamp": pa.timestamp("us"),
-}
-"""Every field type and the Arrow type that carries it. Timestamps are UTC."""
+LOCAL = "localhost"
+"""The host where the PuppetMaster is."""
+PCS_PORT = 10000
+"""Where the PCS of a host listens if nothing else is said."""
+REPLICAS_MAX = 256
+SLICES_MAX = 1024
+"""Two neighbours have slices × slices channels; beyond this the channels cost more than the rows."""
+SPARK_FORMATS = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+"""Formats of files that Spark knows by itself."""
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class Operator(msgspec.Struct, frozen=True):
 
     @property
     def schema(self) -> pa.Schema:
+        from dadstorm.core.schemas import schema_of  # Arrow takes long to load, and a plan is plain data.
+
         return schema_of(self.fields)
 
     @property
@@ -85,7 +90,11 @@ class Operator(msgspec.Struct, frozen=True):
         return Packing(tuple(i.align for i in self.inputs), self.input_bits, self.output_bits)
 
     def port_schema(self, port: int) -> pa.Schema:
-        return DEAD if port == DEAD_LETTERS else self.schema
+        if port != DEAD_LETTERS:
+            return self.schema
+        from dadstorm.core.kernel import DEAD  # As above.
+
+        return DEAD
 
     def home(self, slice_index: int) -> int:
         """The replica that hosts a slice at first: slices in contiguous, equal runs."""
@@ -186,7 +195,3 @@ class Plan(msgspec.Struct, frozen=True):
         """What the operator's rows look like on arrival: all inputs agree in types; names are the first input's."""
         first = operator.inputs[0]
         return self[first.operator].port_schema(first.port)
-
-
-def schema_of(fields: tuple[Field, ...]) -> pa.Schema:
-    return pa.schema([(field.name, ARROW[field.type]) for field in fields])

@@ -16,8 +16,6 @@ import time
 from collections.abc import Iterable
 from typing import get_args
 
-import msgspec
-import structlog
 import zmq
 
 from dadstorm import custom_load, logs
@@ -42,7 +40,6 @@ from dadstorm.heart import Heart
 from dadstorm.late import Late
 from dadstorm.operators import make_kernel
 from dadstorm.pace import FEW_ROWS, REST_MS_MIN, STEP_MS_GOAL, STEP_ROWS_MAX, Pace, Rest, Steps
-from dadstorm.plan import Plan
 from dadstorm.reports import Reports
 from dadstorm.sinks import make_sink
 from dadstorm.sinks.base import Sink
@@ -50,7 +47,8 @@ from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
 from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
-from dadstorm.wire.codec import Content, Frame, Rubbish, decode_rows, decode_table
+from dadstorm.wire.bodies import decode_rows, decode_table
+from dadstorm.wire.codec import Content, Frame, Rubbish
 from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import Endpoint, Received, directory_problem
 from dadstorm.wire.keys import load as load_keys
@@ -67,13 +65,13 @@ SUPERSEDED_STATUS = 3
 LINGER_MS = 2000
 """How long the last words of a replica may take to leave."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class ReplicaProcess:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._plan = msgspec.msgpack.decode(assignment.plan, type=Plan)
+        self._plan = assignment.decoded_plan
         self._operator = self._plan.operators[assignment.me.operator]
         self._input_schema = self._plan.input_schema(self._operator) if self._operator.inputs else None
         self.name = f"{self._operator.name}.{assignment.me.replica}"

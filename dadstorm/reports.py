@@ -10,8 +10,7 @@ import resource
 import traceback
 from typing import Literal
 
-import structlog
-
+from dadstorm import logs
 from dadstorm.core.messages import Adopt, Peer
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
@@ -25,7 +24,7 @@ from dadstorm.wire.endpoint import Endpoint
 STATS_EVERY_MS = 200.0
 FINISHED_EVERY_MS = 1000.0
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Reports:

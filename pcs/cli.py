@@ -16,7 +16,7 @@ import zmq
 from dadstorm import __version__, logs
 from dadstorm.entry import guarded
 from dadstorm.errors import UserError
-from dadstorm.topology.placement import PCS_PORT
+from dadstorm.plan import PCS_PORT
 from dadstorm.wire import control
 from dadstorm.wire.address import is_loopback, joined, numeric, port_of
 from dadstorm.wire.keys import CURE, Keys

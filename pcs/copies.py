@@ -15,7 +15,8 @@ from dadstorm.core.replica import give
 from dadstorm.heart import BEAT_EVERY_S
 from dadstorm.plan import Plan
 from dadstorm.wire import control
-from dadstorm.wire.codec import Content, Frame, Rubbish, decode_table
+from dadstorm.wire.bodies import decode_table
+from dadstorm.wire.codec import Content, Frame, Rubbish
 from dadstorm.wire.endpoint import Endpoint
 from pcs.child import Child
 

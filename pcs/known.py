@@ -17,8 +17,7 @@ import msgspec
 
 from dadstorm.core.messages import Peer
 from dadstorm.core.spreading import Book
-from dadstorm.plan import Plan
-from dadstorm.topology.placement import LOCAL
+from dadstorm.plan import LOCAL, Plan
 from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.cuts import Cuts

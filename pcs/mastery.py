@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 
 import msgspec
-import structlog
 
+from dadstorm import logs
 from dadstorm.wire import control
 from dadstorm.wire.address import is_address
 from dadstorm.wire.endpoint import Endpoint
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Mastery:

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
+from dadstorm import logs
 from dadstorm.core.messages import Peer
 from dadstorm.core.repeat import spaced
 from dadstorm.errors import UserError
@@ -39,7 +38,7 @@ from pcs.takeover import (
 WORD_S = 1.0
 """How often, at first, a PCS tells its own replicas who has moved."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

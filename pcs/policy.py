@@ -21,11 +21,9 @@ import msgspec
 
 from dadstorm.custom_load import module_problem
 from dadstorm.errors import UserError
-from dadstorm.plan import Operator, Plan
+from dadstorm.plan import REPLICAS_MAX as RING_MAX
+from dadstorm.plan import SLICES_MAX, SPARK_FORMATS, Operator, Plan
 from dadstorm.spark import java
-from dadstorm.topology.placement import REPLICAS_MAX as RING_MAX
-from dadstorm.topology.placement import SLICES_MAX
-from dadstorm.topology.spark import BUILT_IN
 from dadstorm.wire.address import host_of, is_loopback, is_tcp, numeric
 from pcs.checks import file_problem, port_problems, replicas_on
 
@@ -111,8 +109,9 @@ class Policy:
     def _spark_source(self, operator: Operator, what: str) -> list[str]:
         """Files of Spark's own formats, read as they are: settings, options and queries can do anything."""
         params = operator.params
-        if params["format"] not in BUILT_IN or any(params.get(key) for key in ("conf", "options", "schema", "stream")):
-            kinds = f"files of the formats {', '.join(BUILT_IN)}"
+        further = any(params.get(key) for key in ("conf", "options", "schema", "stream"))
+        if further or params["format"] not in SPARK_FORMATS:
+            kinds = f"files of the formats {', '.join(SPARK_FORMATS)}"
             return [f"{what}: this PCS lets Spark read {kinds} only, without conf, options, schema and stream"]
         if not str(params.get("master", "local")).startswith("local"):
             return [f"{what}: this PCS runs Spark embedded: leave out master"]

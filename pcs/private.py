@@ -1,5 +1,9 @@
 """A PCS of one's own: forked by the front end for one run, and gone with it.
 
+It is started before anything else. What replicas need takes long to load, NumPy and Arrow most of all; the front end
+needs none of that, and understands the topology meanwhile. So this module, whose imports both have to wait for, takes
+only what both need.
+
 Two pipes tie them together. The *lifeline*: only the front end holds its write end, so however the front end ends, the
 kernel closes it and the PCS, the zygote and the replicas, which all watch the other end, end too. The *deathline* is
 the reverse: they all hold its write end, so when the front end reads its end of file, every one of them is gone.
@@ -20,23 +24,28 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 
-import structlog
-
+from dadstorm import logs
+from dadstorm.entry import loading
 from dadstorm.errors import RunFailed, UserError
+from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.keys import Keys
-from pcs import zygote
-from pcs.service import Service, Settings
+from dadstorm.wire.keys import load as load_keys
 
-START_PATIENCE_S = 10.0
+START_PATIENCE_S = 60.0
+"""Loading takes a quarter of a second, and many seconds on a machine that is busy enough."""
 END_PATIENCE_S = 8.0
 """More than the PCS itself gives its zygote: it is killed only if it cannot do its work."""
 FOLDER_BYTES_MAX = 80
 """The path of a socket file may have little more than 100 bytes; the files in the folder need some of them."""
 READY = b"ready"
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals by which a front end is ended."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(slots=True)
@@ -44,12 +53,16 @@ class PrivatePcs:
     """A PCS that the front end started for itself, seen from the front end."""
 
     pid: int
+    token: bytes
+    keys: Keys | None
     address: str
     sockets: str
     """Its folder for socket files; there once it is ready."""
     _lifeline: int
     _deathline: int
     _status: int | None = None
+    _ready: bool = False
+    _ended: bool = False
 
     def wait_ready(self) -> None:
         """Return when the PCS listens; RunFailed if it does not come to that."""
@@ -57,6 +70,7 @@ class PrivatePcs:
         said = os.read(self._deathline, 4096) if ready else b"nothing heard from it"
         if said != READY:
             raise RunFailed(f"the PCS did not start: {said.decode(errors='replace') or 'it died'}")
+        self._ready = True
 
     @property
     def alive(self) -> bool:
@@ -68,7 +82,12 @@ class PrivatePcs:
 
     def end(self) -> None:
         """Close the lifeline and wait until the PCS, its replicas and their socket files are gone."""
+        if self._ended:
+            return
+        self._ended = True
         os.close(self._lifeline)
+        if not self._ready and self.alive:
+            os.kill(self.pid, signal.SIGKILL)  # It would first load all that is needed to begin.
         if not self._all_gone(END_PATIENCE_S):
             log.error("the PCS did not end by itself", pid=self.pid)
             if self.alive:
@@ -87,7 +106,35 @@ class PrivatePcs:
         return False
 
 
-def start_private(token: bytes, keys: Keys | None = None) -> PrivatePcs:
+@contextlib.contextmanager
+def private_pcs(keys: str | None) -> Iterator[PrivatePcs]:
+    """A PCS for this machine, while the block runs; ``keys`` is the folder of the cluster's keys.
+
+    A signal that ends us ends the PCS first, if the block does nothing else about it: no exception then, which might
+    hit us in the middle of loading a library."""
+    own = None if keys is None else load_keys(keys)
+
+    def die(number: int, frame: FrameType | None) -> None:
+        pcs.end()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        pcs = _start(secrets.token_bytes(TOKEN_BYTES), own)
+        numbers = [number for number in ENDS if signal.getsignal(number) != signal.SIG_IGN]
+        before = [signal.signal(number, die) for number in numbers]
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+    try:
+        yield pcs
+    finally:
+        pcs.end()
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _start(token: bytes, keys: Keys | None) -> PrivatePcs:
     """Fork a PCS off this process, which must not have ZeroMQ sockets or threads yet."""
     sockets = _folder()
     address = f"ipc://{sockets}/pcs"
@@ -99,7 +146,7 @@ def start_private(token: bytes, keys: Keys | None = None) -> PrivatePcs:
     if pid:
         os.close(lifeline_read)
         os.close(deathline_write)
-        return PrivatePcs(pid, address, sockets, lifeline_write, deathline_read)
+        return PrivatePcs(pid, token, keys, address, sockets, lifeline_write, deathline_read)
     status = 1
     try:
         os.close(lifeline_write)
@@ -127,12 +174,19 @@ def _folder() -> str:
 def _serve(token: bytes, keys: Keys | None, address: str, sockets: str, lifeline: int, deathline: int) -> None:
     """In the child: be the PCS, out of the reach of the terminal's ^C."""
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     try:
+        with loading():
+            from pcs import zygote
+
         os.mkdir(sockets, 0o700)
         zygote_pid, line = zygote.start(lifeline, sockets)
+        with loading():
+            from pcs.service import Service, Settings
+
         service = Service(Settings(token, address, sockets, None, keys), zygote_pid, line, lifeline)
     except Exception as error:
         with contextlib.suppress(BrokenPipeError):

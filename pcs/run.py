@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterable
 
 import msgspec
-import structlog
 
+from dadstorm import logs
 from dadstorm.core.messages import Beat, Copy, Down, Peer, Seek, Settle
 from dadstorm.core.spreading import Spreading
 from dadstorm.errors import UserError
@@ -43,7 +43,7 @@ FAILED_STATUS = 1
 NEWS_S = 1.0
 """How long the word of another PCS that a replica is dead holds: it is said again ten times in that time."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Run:

@@ -21,7 +21,6 @@ import time
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 
 from dadstorm import __version__, logs
 from dadstorm.core.messages import Beat, Copy, Down, Seek, Settle
@@ -60,7 +59,7 @@ BACKLOG = 1000
 PASSING = control.Pulse | control.Present | control.Finished | control.Failed | Beat | Copy | Settle | Seek | Down
 """Messages that change nothing which a PCS would need to know that takes our place."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

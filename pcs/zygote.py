@@ -31,6 +31,7 @@ import msgspec
 from dadstorm import __version__, replica
 from dadstorm.assignment import Assignment
 from dadstorm.core.messages import Peer
+from dadstorm.entry import loading
 from pcs.line import (
     Bye,
     Census,
@@ -96,8 +97,9 @@ def start(
             os.setsid()
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _redirect(os.devnull)
-        for module in WARM:
-            importlib.import_module(module)
+        with loading():
+            for module in WARM:
+                importlib.import_module(module)
         Zygote(Line(theirs), lifeline, nest).run()
         if sockets is not None:
             shutil.rmtree(sockets, ignore_errors=True)

@@ -18,8 +18,7 @@ import msgspec
 
 from dadstorm import __version__, logs
 from dadstorm.errors import RunFailed, UserError
-from dadstorm.plan import Plan
-from dadstorm.topology.placement import LOCAL, PCS_PORT
+from dadstorm.plan import LOCAL, PCS_PORT, Plan
 from dadstorm.topology.report import listed
 from dadstorm.wire import control
 from dadstorm.wire.address import host_of, is_loopback, is_tcp

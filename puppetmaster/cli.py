@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from dadstorm import __version__
-from dadstorm.entry import guarded
+from dadstorm.entry import guarded, loading
 from dadstorm.errors import UserError
 from dadstorm.options import run_arguments, run_options
 
@@ -34,10 +35,28 @@ def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     if options.attach is not None:
         return _attach(options)
-    from puppetmaster.console import ask_for_topology, console
-    from puppetmaster.run import Options
+    topology = options.topology or _ask_for_topology()
+    from pcs.private import private_pcs
 
-    return console(Options(options.topology or ask_for_topology(), **run_arguments(options)))
+    with private_pcs(options.keys) as pcs:
+        with loading():  # Only now: while we load our parts, the PCS loads its.
+            from puppetmaster.console import console
+            from puppetmaster.run import Options
+
+        return console(Options(topology, **run_arguments(options)), pcs)
+
+
+def _ask_for_topology() -> str:
+    """For who has not said which."""
+    if not sys.stdin.isatty():
+        raise UserError("no topology: expected puppetmaster FILE")
+    try:
+        path = input("topology file: ").strip()
+    except EOFError:
+        path = ""
+    if not path:
+        raise UserError("no topology: expected puppetmaster FILE")
+    return path
 
 
 def _attach(options: argparse.Namespace) -> int:

@@ -8,13 +8,11 @@ in files: there is one grammar. A line that is no command says what is wrong and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from dadstorm.errors import UserError
-from dadstorm.legacy.commands import Known, commands
-from dadstorm.legacy.reading import Line
-from dadstorm.plan import Plan
-from dadstorm.topology.placement import LOCAL
+from dadstorm.plan import LOCAL, Plan
 from dadstorm.topology.report import Report, listed, nearest
 from puppetmaster import sides
 
@@ -23,45 +21,38 @@ class WrongCommand(Exception):
     """A line that is no command: what is wrong, and what would be right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Let an operator begin to process; None: all."""
 
     operator: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     operator: str
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     operator: str | None = None
     json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+class Crash(msgspec.Struct, frozen=True):
     operator: str
     replica: int
 
 
-@dataclass(frozen=True, slots=True)
-class Freeze:
+class Freeze(msgspec.Struct, frozen=True):
     operator: str
     replica: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unfreeze:
+class Unfreeze(msgspec.Struct, frozen=True):
     operator: str
     replica: int
 
 
-@dataclass(frozen=True, slots=True)
-class Slow:
+class Slow(msgspec.Struct, frozen=True):
     """What others send to a replica is taken up so late; 0: no more."""
 
     operator: str
@@ -69,43 +60,36 @@ class Slow:
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True):
     """Nothing passes any more between two sides (see ``sides``)."""
 
     left: str
     right: str
 
 
-@dataclass(frozen=True, slots=True)
-class Heal:
+class Heal(msgspec.Struct, frozen=True):
     """End all partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """The PCS of a host and all replicas there die at once."""
 
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """Drain: the sources end, and what is under way comes out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Help:
+class Help(msgspec.Struct, frozen=True):
     command: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True):
     """End everything at once."""
 
 
@@ -224,6 +208,9 @@ def _check_sides(plan: Plan, left: str, right: str) -> None:
 
 def _normal(line: str, plan: Plan) -> str:
     """The line in script syntax, its operators and replicas checked."""
+    from dadstorm.legacy.commands import Known, commands  # A grammar that most runs do not need.
+    from dadstorm.legacy.reading import Line
+
     report = Report("")
     found = commands([Line(1, line.strip())], Known.of_plan(plan), report)
     try:
@@ -249,7 +236,7 @@ def _data(words: list[str]) -> Command:
 
 def text(command: Command) -> str:
     """A command in script syntax, as the log has it."""
-    fields = [getattr(command, name) for name in command.__dataclass_fields__]
+    fields = [getattr(command, name) for name in command.__struct_fields__]
     shown = ["--json" if field is True else str(field) for field in fields if field is not None and field is not False]
     return " ".join([type(command).__name__, *shown])
 

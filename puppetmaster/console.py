@@ -27,6 +27,7 @@ from dadstorm import audit
 from dadstorm.core.line import END
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.plan import Plan
+from pcs.private import PrivatePcs
 from puppetmaster.attach import AttachOptions, attached
 from puppetmaster.commands import Exit, Stop, WrongCommand, completions, parse
 from puppetmaster.deployment import finished_rows
@@ -44,9 +45,9 @@ LINE_BYTES_MAX = 1 << 16
 """A longer line on a pipe is no command."""
 
 
-def console(options: Options) -> int:
+def console(options: Options, pcs: PrivatePcs) -> int:
     """Deploy a topology and take commands until somebody wants to leave; the exit code."""
-    with Interrupts().installed() as interrupts, prepared(options, interrupts, unattended=False) as ready:
+    with Interrupts().installed() as interrupts, prepared(options, pcs, interrupts, unattended=False) as ready:
         _refuse_stdin(ready.plan)
         progress = Progress(ready.plan)
         with opened_session(ready, _say, _note) as session:
@@ -76,19 +77,6 @@ def _converse(session: Session, script: Script | None, interrupts: Interrupts) -
     else:
         _pipe(session, interrupts)
     session.deployment.end()
-
-
-def ask_for_topology() -> str:
-    """For who has not said which."""
-    if not sys.stdin.isatty():
-        raise UserError("no topology: expected puppetmaster FILE")
-    try:
-        path = input("topology file: ").strip()
-    except EOFError:
-        path = ""
-    if not path:
-        raise UserError("no topology: expected puppetmaster FILE")
-    return path
 
 
 def _refuse_stdin(plan: Plan) -> None:

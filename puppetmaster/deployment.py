@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
+from dadstorm import logs
 from dadstorm.core.messages import Peer
 from dadstorm.durable import kept
 from dadstorm.errors import DadstormError, RunFailed, UserError
@@ -36,7 +35,7 @@ LAST_WORDS_PATIENCE_S = 1.0
 
 CLAIM_S = 1.0
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from dadstorm.durable.kept import Kept, ended
 from dadstorm.durable.kept import kept as durable_run
 from dadstorm.errors import DadstormError, RunFailed, UserError
 from dadstorm.loading import load
-from dadstorm.plan import Durable, Plan, Replica
+from dadstorm.plan import LOCAL, Durable, Plan, Replica
 from dadstorm.spark import java
 from dadstorm.spark.engine import refused
 from dadstorm.spark.engine.book import Book
@@ -32,7 +32,6 @@ from dadstorm.spark.engine.drive import Driver
 from dadstorm.spark.engine.sessions import Sessions, check_master
 from dadstorm.spark.engine.store import Store
 from dadstorm.spark.session import SessionLost
-from dadstorm.topology.placement import LOCAL
 from pcs.folders import make_folder
 from puppetmaster.progress import show_output
 from puppetmaster.run import Interrupts

@@ -19,12 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
-import structlog
 
-from dadstorm import __version__, audit
+from dadstorm import __version__, audit, logs
 from dadstorm.errors import RunFailed, UserError
-from dadstorm.plan import Operator, Plan
-from dadstorm.topology.placement import LOCAL, PCS_PORT
+from dadstorm.plan import LOCAL, PCS_PORT, Operator, Plan
 from dadstorm.wire import control
 from dadstorm.wire.address import host_of, is_loopback, is_tcp, port_of, way_to
 from dadstorm.wire.codec import VERSION
@@ -42,7 +40,7 @@ PCS_PATIENCE_S = 10.0
 """A host of which nothing was heard for so long, neither of the PCS nor of a replica, is gone, or cut off."""
 CLOSE_PATIENCE_S = 5.0
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(slots=True)

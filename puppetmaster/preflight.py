@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import zmq
 
 from dadstorm import __version__
-from dadstorm.errors import UserError
-from dadstorm.plan import Plan
+from dadstorm.errors import RunFailed, UserError
+from dadstorm.plan import LOCAL, Plan
 from dadstorm.spark import java
-from dadstorm.topology.placement import LOCAL
 from dadstorm.wire.address import host_of, is_tcp, joined, port_of
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
@@ -65,7 +64,10 @@ def bind_master(endpoint: Endpoint, hosts: Hosts, sockets: str, listen: str | No
     On a file if everything is on this machine. Else on ``listen`` (HOST or HOST:PORT), or on the address from which the
     other hosts are reached, at port 10001, or any if that is in use."""
     if hosts.all_private and listen is None:
-        return endpoint.bind(f"ipc://{sockets}/master"), ""
+        try:
+            return endpoint.bind(f"ipc://{sockets}/master"), ""
+        except zmq.ZMQError as error:
+            raise RunFailed(f"the PCS, the parent of the replicas, died before it began: {error}") from None
     named = listen is not None and ":" in listen
     if listen is not None and not is_tcp(f"tcp://{listen}" if named else joined(listen, MASTER_PORT)):
         raise UserError(f'--listen "{listen}": expected HOST or HOST:PORT')

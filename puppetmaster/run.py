@@ -1,9 +1,9 @@
 """``dadstorm run``: a topology from its file to its output, unattended.
 
-The front end is the PuppetMaster: it starts a private PCS for this machine, deploys over it and the PCSs of the other
-hosts that the topology names, shows progress, and ends everything. Order matters
-in two places. The PCS is forked before the user's modules are imported and before there are sockets or threads, so that
-replicas come from a clean process. And everything that can be found wrong is found before the first replica is spawned.
+The front end is the PuppetMaster: it has a private PCS for this machine, deploys over it and the PCSs of the other
+hosts that the topology names, shows progress, and ends everything. Order matters in two places. The PCS was forked
+before the user's modules are imported and before there are sockets or threads, so that replicas come from a clean
+process. And everything that can be found wrong is found before the first replica is spawned.
 
 However this process ends, the private PCS notices (its lifeline closes) and cleans up: replicas, socket files, folder.
 """
@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-
-import structlog
 
 from dadstorm import audit, logs
 from dadstorm.durable.kept import Kept
@@ -27,13 +24,10 @@ from dadstorm.durable.kept import kept as durable_run
 from dadstorm.errors import DadstormError, RunFailed
 from dadstorm.loading import load
 from dadstorm.plan import Plan
-from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.control import Shake
 from dadstorm.wire.endpoint import Endpoint
-from dadstorm.wire.keys import Keys
-from dadstorm.wire.keys import load as load_keys
 from pcs.folders import make_folder
-from pcs.private import PrivatePcs, start_private
+from pcs.private import PrivatePcs
 from puppetmaster.commands import Start, Stop
 from puppetmaster.deployment import Deployment, finished_rows
 from puppetmaster.eventlog import EventLog
@@ -49,7 +43,7 @@ LISTEN_MS = 100
 NOTED = ("suspected ", "died ", "recovered ", "moved ", "lost ", "spared ", "PCS ")
 """How events begin that the user is shown."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +114,14 @@ class Prepared:
     plan: Plan
     script: Script | None
     pcs: PrivatePcs
-    token: bytes
-    keys: Keys | None
     folder: str
     options: Options
     kept: Kept
 
 
 @contextlib.contextmanager
-def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> Iterator[Prepared]:
+def prepared(options: Options, pcs: PrivatePcs, interrupts: Interrupts, *, unattended: bool) -> Iterator[Prepared]:
     """Find everything that is wrong before anything starts. ``unattended``: nobody can go on where the script ends."""
-    token = secrets.token_bytes(TOKEN_BYTES)
-    keys = None if options.keys is None else load_keys(options.keys)
-    pcs = start_private(token, keys)
     try:
         with interrupts.at_once():
             plan = load(options.topology, libs=options.libs, sink=options.sink, out=options.out)
@@ -142,7 +131,7 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
             script = script_of(plan, options.script)
             if script is not None and unattended:
                 check_ends(script, plan)
-            check_ports(plan, keys)
+            check_ports(plan, pcs.keys)
             check_files(plan)
             check_spark(plan)
             pcs.wait_ready()
@@ -152,14 +141,14 @@ def prepared(options: Options, interrupts: Interrupts, *, unattended: bool) -> I
             logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
             for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
                 print(f"warning: {warning}", file=sys.stderr)
-            yield Prepared(kept.plan, script, pcs, token, keys, folder, options, kept)
+            yield Prepared(kept.plan, script, pcs, folder, options, kept)
     finally:
         pcs.end()
 
 
-def run(options: Options) -> int:
+def run(options: Options, pcs: PrivatePcs) -> int:
     """Run a topology to its end; the exit code. Raises DadstormError for what the user should read."""
-    with Interrupts().installed() as interrupts, prepared(options, interrupts, unattended=True) as ready:
+    with Interrupts().installed() as interrupts, prepared(options, pcs, interrupts, unattended=True) as ready:
         progress = Progress(ready.plan, quiet=options.quiet)
         try:
             note = (lambda text: None) if options.quiet else progress.note
@@ -194,8 +183,7 @@ def opened_session(
 
     options = ready.options
     with deployed(
-        ready.plan, ready.pcs, ready.token, keys=ready.keys, listen=options.listen, folder=ready.folder, say=say,
-        shake=options.shake,
+        ready.plan, ready.pcs, listen=options.listen, folder=ready.folder, say=say, shake=options.shake
     ) as deployment, session_of(deployment, ready.folder, say, note, begin) as session:  # fmt: skip
         yield session
 
@@ -231,18 +219,16 @@ def session_of(
 def deployed(
     plan: Plan,
     pcs: PrivatePcs,
-    token: bytes,
     *,
-    keys: Keys | None,
     listen: str | None,
     folder: str,
     say: Callable[[str], None],
     shake: Shake,
 ) -> Iterator[Deployment]:
     """A deployment whose hosts are all ready for it; when the block is left, the run is over everywhere."""
-    endpoint = Endpoint(token, hears_answers=True, keys=keys)
+    endpoint = Endpoint(pcs.token, hears_answers=True, keys=pcs.keys)
     try:
-        hosts = Hosts(plan, endpoint, token, pcs.address, keys=keys is not None)
+        hosts = Hosts(plan, endpoint, pcs.token, pcs.address, keys=pcs.keys is not None)
         master, reach = bind_master(endpoint, hosts, pcs.sockets, listen)
         with opened(hosts, master, folder, reach, shake):
             yield Deployment(plan, endpoint, hosts, folder, say, shake, lambda: pcs.alive)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dadstorm import legacy
 from dadstorm.errors import Mistake, UserError
 from dadstorm.plan import Operator, Plan, ScriptLine
 from puppetmaster.commands import (
@@ -48,7 +47,9 @@ class Script:
 def load(plan: Plan, path: str | None) -> Script | None:
     """The script of a file, else the topology's own; None if there is neither. UserError with every mistake."""
     if path is not None:
-        read = legacy.read_script(path, plan)
+        from dadstorm.legacy.commands import read_script  # A grammar that is needed for files only.
+
+        read = read_script(path, plan)
         return Script(_steps(read.lines, plan), tuple(read.warnings))
     return Script(_steps(plan.script, plan)) if plan.script else None
 

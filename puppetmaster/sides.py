@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dadstorm.core.messages import Peer
-from dadstorm.plan import Plan
-from dadstorm.topology.placement import PCS_PORT
+from dadstorm.plan import PCS_PORT, Plan
 from dadstorm.topology.report import nearest
 
 SHOWN_MAX = 8

@@ -17,7 +17,6 @@ from types import TracebackType
 
 from dadstorm.plan import Plan
 from dadstorm.sources.clients import connect_unix
-from dadstorm.sources.live import stdin_path
 
 CHUNK = 1 << 16
 CONNECT_PATIENCE_S = 30.0
@@ -34,6 +33,8 @@ class StdinPump:
         """A pump for the plan's ``stdin`` source; one that does nothing if there is none."""
         for operator in plan.operators:
             if operator.kind == "source" and operator.params["type"] == "stdin":
+                from dadstorm.sources.live import stdin_path  # Much comes with it that other sources do not need.
+
                 return StdinPump(stdin_path(sockets, operator.name))
         return StdinPump(None)
 

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from dadstorm.core.hashing import Hashes, hash_columns
-from dadstorm.core.kernel import MAIN
 from dadstorm.core.line import END, START, Ints
+from dadstorm.core.ports import MAIN
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator, Plan

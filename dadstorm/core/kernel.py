@@ -22,14 +22,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from dadstorm.core.line import Ints, Packing
+from dadstorm.core.ports import DEAD_FIELDS
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 
-MAIN, DEAD_LETTERS = 0, 1
-"""The two output ports of an operator."""
-
-DEAD = pa.schema([("place", pa.string()), ("error", pa.string()), ("record", pa.string())])
-"""A dead letter: where the record was met (operator and ID, or file and line), why it was refused, the record."""
+DEAD = pa.schema([(name, pa.string()) for name in DEAD_FIELDS])
+"""A dead letter."""
 
 NO_LETTERS = Rows.empty(DEAD)
 

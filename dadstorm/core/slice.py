@@ -23,11 +23,12 @@ import pyarrow as pa
 from dadstorm.core.again import Again
 from dadstorm.core.audit import Audit, Audited
 from dadstorm.core.keeper import Keeper, KeeperAction
-from dadstorm.core.kernel import DEAD, DEAD_LETTERS, MAIN, Kernel, identify
+from dadstorm.core.kernel import DEAD, Kernel, identify
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
 from dadstorm.core.outlet import Outlet, Send
+from dadstorm.core.ports import DEAD_LETTERS, MAIN
 from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.rows import Rows
 from dadstorm.core.stride import Stride

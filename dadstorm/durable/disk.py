@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 import pyarrow as pa
-import structlog
 
+from dadstorm import logs
 from dadstorm.core.line import START
 from dadstorm.core.messages import DISK, Copy, Found, Held, Peer, Seek, Settle
 from dadstorm.core.vault import Delta
@@ -43,7 +43,7 @@ ANCESTORS_PATIENCE_S = 20.0
 """How long processes of an earlier life may still be there: a PCS lets a run go on for a while without PuppetMaster."""
 _LIFE = re.compile(r"life-(\d+)\.lock")
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 def journals(plan: Plan, folder: str) -> str:

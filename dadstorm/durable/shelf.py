@@ -29,7 +29,8 @@ from dadstorm.core.vault import Delta, fold
 from dadstorm.durable import files
 from dadstorm.durable.files import Damaged
 from dadstorm.sinks.disk import sync_folder
-from dadstorm.wire.codec import Rubbish, decode_table, encode_table
+from dadstorm.wire.bodies import decode_table, encode_table
+from dadstorm.wire.codec import Rubbish
 
 _PIECE = re.compile(r"(\d+)\.(\d+)-(whole|\d+)-(\d+)\.state")
 _CLAIM = re.compile(r"(\d+)\.(\d+)\.claim")

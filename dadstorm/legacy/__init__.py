@@ -7,10 +7,3 @@ one engine and one set of checks; what is particular to the language ends here. 
 (``commands``). Every mistake and warning names the old file, line and column. ``docs/legacy.md`` tells what is taken
 how.
 """
-
-from dadstorm.legacy.commands import Script, read_script
-from dadstorm.legacy.convert import Converted, convert, load
-from dadstorm.legacy.reading import is_legacy
-from dadstorm.plan import ScriptLine
-
-__all__ = ["Converted", "Script", "ScriptLine", "convert", "is_legacy", "load", "read_script"]

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 
 from dadstorm.legacy.statements import Piece
-from dadstorm.topology.placement import PCS_PORT, join
+from dadstorm.plan import PCS_PORT
+from dadstorm.topology.placement import join
 from dadstorm.topology.report import Place, Report
 
 PUPPETMASTER_PORT = 10001

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 from dadstorm.legacy.addresses import Address, addresses
 from dadstorm.legacy.statements import OperatorText, Piece
+from dadstorm.plan import REPLICAS_MAX
 from dadstorm.topology.fields import FIELDS_MAX
-from dadstorm.topology.placement import REPLICAS_MAX
 from dadstorm.topology.report import Place, Report, closest, nearest
 from dadstorm.topology.settings import NAME
 

@@ -13,9 +13,10 @@ To resume, a sink is made anew with the ``mark`` of a committed cut and discards
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dadstorm.core.rows import Rows
+if TYPE_CHECKING:
+    from dadstorm.core.rows import Rows
 
 Mark = dict[str, Any]
 """What a sink needs to go on from a committed cut: plain data, msgpack-able."""

@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 
 import msgspec
-import structlog
 
+from dadstorm import logs
 from dadstorm.core.line import END, START
 from dadstorm.core.rows import Rows
 from dadstorm.errors import DadstormError, RunFailed, UserError
@@ -42,7 +42,7 @@ FIRST_WAIT_S = 0.25
 LAST_WAIT_S = 8.0
 CLOSE_WITHIN_S = 15.0
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class SparkSink:

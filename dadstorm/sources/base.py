@@ -12,9 +12,10 @@ at or before the cut and gives out nothing below it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dadstorm.core.rows import Rows
+if TYPE_CHECKING:
+    from dadstorm.core.rows import Rows
 
 Mark = dict[str, Any]
 """Where to start reading again: plain data (ints, strings, lists), msgpack-able."""

@@ -14,8 +14,7 @@ import stat
 from collections import deque
 from dataclasses import dataclass, field
 
-import structlog
-
+from dadstorm import logs
 from dadstorm.errors import RunFailed
 
 CLIENTS_MAX = 256
@@ -25,7 +24,7 @@ DRAIN_BYTES_MAX = 1 << 20
 UNIX_PATH_MAX = 100
 """A unix socket's address holds 107 bytes."""
 
-_log = structlog.get_logger(__name__)
+_log = logs.get_logger()
 
 
 @dataclass(eq=False)

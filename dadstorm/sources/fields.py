@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dadstorm.core.line import Ints
-from dadstorm.plan import ARROW
+from dadstorm.core.schemas import ARROW
 
 UTC = pa.timestamp("us", "UTC")
 EXPECTED = {

@@ -15,7 +15,8 @@ from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator
 from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.blocks import BLOCK_BYTES, Blocks, Chunk
-from dadstorm.sources.format_csv import CsvFormat, fields_of
+from dadstorm.sources.csv_record import fields_of
+from dadstorm.sources.format_csv import CsvFormat
 from dadstorm.sources.format_jsonl import JsonLinesFormat
 from dadstorm.sources.format_ragged import RaggedFormat
 from dadstorm.sources.formats import Format, TextFormat

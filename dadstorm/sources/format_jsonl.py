@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from dadstorm.plan import ARROW, Field, schema_of
+from dadstorm.core.schemas import ARROW, schema_of
+from dadstorm.plan import Field
 from dadstorm.sources.fields import convert
 from dadstorm.sources.formats import Declined, arrow_type, finish, records_only, wrong_value
 from dadstorm.sources.split import Rules, Split

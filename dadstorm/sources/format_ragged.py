@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dadstorm.plan import Field, schema_of
+from dadstorm.core.schemas import schema_of
+from dadstorm.plan import Field
 from dadstorm.sources.fields import convert
 from dadstorm.sources.formats import Declined, records_only, typed_columns
 from dadstorm.sources.split import Rules, Split

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from dadstorm.core.line import Ints
-from dadstorm.plan import ARROW, Field, schema_of
+from dadstorm.core.schemas import ARROW, schema_of
+from dadstorm.plan import Field
 from dadstorm.sources.fields import EXPECTED, convert
 from dadstorm.sources.split import Rules, Split
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dadstorm.core.line import END, START, Ints
 from dadstorm.core.rows import Rows
-from dadstorm.plan import ARROW, Operator
+from dadstorm.core.schemas import ARROW
+from dadstorm.plan import Operator
 from dadstorm.sources.base import Mark, Records
 
 BLOCK_SEQS = 1024

@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import structlog
 
+from dadstorm import logs
 from dadstorm.errors import RunFailed
 from dadstorm.sinks.disk import sync_folder
 
@@ -50,7 +50,7 @@ _COUNTS = struct.Struct("<QI4x")
 """How far the file counts, and a checksum of that: within one sector, so it is written whole or not at all."""
 _FRAME = struct.Struct("<IB3xII")
 _SEQ = struct.Struct("<q")
-_log = structlog.get_logger(__name__)
+_log = logs.get_logger()
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -16,8 +16,9 @@ import pyarrow.types as pt
 
 from dadstorm.core.line import END, START, Ints
 from dadstorm.core.rows import Rows
+from dadstorm.core.schemas import ARROW
 from dadstorm.errors import RunFailed
-from dadstorm.plan import ARROW, Field, Operator
+from dadstorm.plan import Field, Operator
 from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.fields import UTC, convert
 from dadstorm.sources.formats import Declined, wrong_value

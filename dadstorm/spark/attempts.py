@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import structlog
-
+from dadstorm import logs
 from dadstorm.errors import DadstormError, RunFailed
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason
 
@@ -18,7 +17,7 @@ FAILURES_MAX = 5
 FIRST_WAIT_S = 0.25
 LAST_WAIT_S = 8.0
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Attempts:

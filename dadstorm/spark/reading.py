@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dadstorm.core.schemas import schema_of
 from dadstorm.errors import printable
-from dadstorm.plan import Field, schema_of
+from dadstorm.plan import Field
 from dadstorm.sinks.text import as_text
 from dadstorm.spark.commits import Commit
 from dadstorm.spark.session import Session

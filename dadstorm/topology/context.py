@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from dadstorm.core.kernel import MAIN
+from dadstorm.core.ports import MAIN
 from dadstorm.plan import Input, OnError, Operator, Replica, Routing
 from dadstorm.topology.document import Mapping, Text, found
 from dadstorm.topology.fields import Fields

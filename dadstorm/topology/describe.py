@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dadstorm.core.kernel import DEAD_LETTERS
+from dadstorm.core.ports import DEAD_LETTERS
 from dadstorm.plan import Operator, Plan
 from dadstorm.topology.fields import show
 from dadstorm.topology.values import show_size

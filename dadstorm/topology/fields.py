@@ -6,10 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, cast, get_args
 
-import pyarrow as pa
-
 from dadstorm.plan import Field, FieldType
-from dadstorm.sources.fields import convert
 from dadstorm.topology.document import Items, Mapping, Node, Text, found, is_null
 from dadstorm.topology.report import Place, Report, listed, nearest
 from dadstorm.topology.values import parse_int, words
@@ -136,6 +133,10 @@ def constant(text: str, kind: FieldType) -> str | int | float | bool | None:
     A timestamp becomes microseconds since 1970."""
     if kind == "string":
         return text
+    import pyarrow as pa  # Both take long to load, and few topologies have constants that are no texts.
+
+    from dadstorm.sources.fields import convert
+
     column, wrong = convert(pa.array([text]), kind)
     if len(wrong) or column.null_count:
         return None

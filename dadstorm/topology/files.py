@@ -11,16 +11,18 @@ import gzip
 import os
 import stat
 import zlib
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from dadstorm.plan import Field, FieldType
-from dadstorm.sources.format_csv import fields_of
+from dadstorm.sources.csv_record import fields_of
 from dadstorm.topology.context import Context
 from dadstorm.topology.document import Node, Text, found, nearest_file
 from dadstorm.topology.fields import Declared, Fields
 from dadstorm.topology.report import Place, nearest
 from dadstorm.topology.values import words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FILES_MAX = 10_000
 """A glob that matches more files is more likely a slip than a wish; list folders instead, or join the files."""
@@ -130,7 +132,8 @@ def parquet_fields(
     ctx: Context, place: Place, files: list[str], wanted: list[Declared] | None, what: str
 ) -> Fields | None:
     """The wanted columns (all, if none are named) with the types that the Parquet files give them."""
-    import pyarrow.parquet as pq  # It takes long to import, and few topologies need it.
+    import pyarrow as pa  # Both take long to import, and few topologies need them.
+    import pyarrow.parquet as pq
 
     agreed: Fields | None = None
     for path in files:
@@ -175,6 +178,8 @@ def _from_schema(
 
 def field_type(kind: pa.DataType) -> FieldType | None:
     """The field type that a column of an Arrow type has if nothing is said; None if it cannot be a field."""
+    import pyarrow as pa  # As above.
+
     if pa.types.is_dictionary(kind):
         return field_type(kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

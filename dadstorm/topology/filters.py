@@ -10,9 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from dadstorm.plan import Field
 from dadstorm.topology.document import Items, Mapping, Node, Text, found
 from dadstorm.topology.fields import EXAMPLES, Fields, an, constant, position
@@ -152,6 +149,9 @@ def _regex(report: Report, op: Text, value: Text, field: Field, what: str) -> st
     if field.type != "string":
         report.mistake(op.place, f'{what}: field "{field.name}" is {an(field.type)}; matches needs a string field')
         return None
+    import pyarrow as pa  # Arrow takes long to load, and few topologies have expressions.
+    import pyarrow.compute as pc
+
     try:
         # Arrow's own engine (RE2) runs it later, so Arrow decides what a right expression is.
         pc.match_substring_regex(pa.array([""]), value.text)

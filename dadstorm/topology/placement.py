@@ -9,21 +9,15 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from dadstorm.plan import Replica
+from dadstorm.plan import LOCAL, PCS_PORT, REPLICAS_MAX, SLICES_MAX, Replica
 from dadstorm.topology.context import Context
 from dadstorm.topology.document import Node, Text, found
 from dadstorm.topology.report import Place, Report, nearest
 from dadstorm.topology.shapes import Section
 from dadstorm.topology.values import integer, parse_int, words
 
-LOCAL = "localhost"
-PCS_PORT = 10000
 AUTO = "auto"
 """The address of a replica that may bind any."""
-
-REPLICAS_MAX = 256
-SLICES_MAX = 1024
-"""Two neighbours have slices × slices channels; beyond this the channels cost more than the rows."""
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\Z")
 

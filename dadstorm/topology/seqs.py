@@ -9,7 +9,6 @@ records; too large, and a source waits now and then at the end of its window.
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from dadstorm.core.stride import floor_power
 from dadstorm.errors import DadstormError
@@ -53,7 +52,9 @@ def settle(ctx: Context, draft: Draft, node: Node) -> None:
 def gap(source: Operator) -> int:
     """How many seqs there are to a record, about: the median over the first records, a power of two. 1 if there is
     anything wrong with them; the run will tell."""
-    from dadstorm.sources import make_reader  # Few topologies need it.
+    import numpy as np  # Few topologies need these.
+
+    from dadstorm.sources import make_reader
 
     alone = msgspec.structs.replace(source, slices=1, on_error="skip")
     try:

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from dadstorm.plan import Durable, LoggingLevel, Recovery, ScriptLine, Semantics
+from dadstorm.plan import PCS_PORT, Durable, LoggingLevel, Recovery, ScriptLine, Semantics
 from dadstorm.topology import values
 from dadstorm.topology.document import Mapping, Node, Text, found
-from dadstorm.topology.placement import PCS_PORT, endpoint, join
+from dadstorm.topology.placement import endpoint, join
 from dadstorm.topology.report import Report
 from dadstorm.topology.shapes import WINDOW, Section
 

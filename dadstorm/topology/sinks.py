@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from dadstorm.core.kernel import DEAD, DEAD_LETTERS
+from dadstorm.core.ports import DEAD_FIELDS, DEAD_LETTERS
 from dadstorm.plan import Field
 from dadstorm.topology import spark
 from dadstorm.topology.context import Context, Draft, Reading
@@ -19,7 +19,7 @@ from dadstorm.topology.report import Place
 from dadstorm.topology.shapes import SINKS, Section, kind_of
 from dadstorm.topology.values import boolean, duration_ms, size_bytes, text
 
-DEAD_FIELDS = tuple(Field(field.name) for field in DEAD)
+LETTER = tuple(Field(name) for name in DEAD_FIELDS)
 
 
 def sink(ctx: Context, name: Text, node: Node) -> Draft:
@@ -98,7 +98,7 @@ def terminal(ctx: Context, operator: Draft, form: str) -> Draft:
 def dead_letters(ctx: Context, operator: Draft) -> Draft:
     """The sink of what an operator refused: DIR/<operator>.dead.jsonl."""
     reading = Reading(operator.name, operator.place, DEAD_LETTERS)
-    draft = Draft(f"{operator.name}.dead", "sink", operator.place, readings=[reading], fields=DEAD_FIELDS)
+    draft = Draft(f"{operator.name}.dead", "sink", operator.place, readings=[reading], fields=LETTER)
     _writes(ctx, draft, "jsonl", f"{operator.name}.dead.jsonl", operator.place)
     return draft
 

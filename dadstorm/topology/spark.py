@@ -11,8 +11,7 @@ import os
 import re
 from collections import Counter
 
-from dadstorm.spark import catalog
-from dadstorm.spark.table import Table
+from dadstorm.plan import SPARK_FORMATS
 from dadstorm.topology.context import Context, Draft
 from dadstorm.topology.document import Mapping, Node, Text, found, is_null
 from dadstorm.topology.fields import positions
@@ -26,7 +25,6 @@ RESERVED = ("commit", "_seq", "_sub", "_epoch")
 """Columns that the table has by itself."""
 OURS = ("spark.master", "spark.app.name")
 """Settings of Spark's that keys of the topology are for."""
-BUILT_IN = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 TABLES = "NAME or DATABASE.NAME, of small letters, digits and _"
 CATALOG = "_catalog"
 """Where the catalog is kept, in the output folder, if no other is named."""
@@ -38,8 +36,8 @@ def options(ctx: Context, draft: Draft, section: Section, value: Node) -> None:
     report, what = ctx.report, draft.what
     form = "parquet" if is_null(value) else text(report, value, f"{what}: spark", "a format such as parquet")
     if form is not None:
-        if form != form.lower() and form.lower() in BUILT_IN:
-            report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, BUILT_IN)}')
+        if form != form.lower() and form.lower() in SPARK_FORMATS:
+            report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, SPARK_FORMATS)}')
         draft.params["writes"] = form
     if node := section.get("mode"):
         draft.params["mode"] = choice(report, node, f"{what}: mode", MODES)
@@ -76,6 +74,8 @@ def where(ctx: Context, draft: Draft, path: str, place: Place) -> None:
     folder = os.path.normpath(os.path.join(ctx.out, path))
     draft.params["path"] = folder
     ctx.claim(place, f"file {folder}", draft.what)
+    from dadstorm.spark.table import Table  # Much comes with it that other sinks do not need.
+
     # Whether the columns fit a table that is there is looked at when all of them are known.
     problem = Table(folder).problem(ctx.name, draft.name, draft.params.get("mode") or "overwrite")
     if problem:
@@ -124,6 +124,8 @@ def _table(ctx: Context, draft: Draft, node: Node) -> None:
     if not _TABLE.fullmatch(name):
         report.mistake(node.place, f"{what}: table: found {found(node)}; expected {TABLES}")
         return
+    from dadstorm.spark import catalog  # As above.
+
     folder = os.path.join(ctx.out, CATALOG)
     draft.params |= {"table": name, "catalog": folder}
     if catalog.embedded(draft.params.get("conf", {})):

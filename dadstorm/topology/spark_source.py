@@ -9,12 +9,13 @@ from __future__ import annotations
 import glob
 import os
 
+from dadstorm.plan import SPARK_FORMATS
 from dadstorm.topology.context import Context, Draft
 from dadstorm.topology.document import Node, Text, found, is_null, nearest_file
 from dadstorm.topology.fields import declared
 from dadstorm.topology.report import nearest
 from dadstorm.topology.shapes import Section
-from dadstorm.topology.spark import BUILT_IN, settings
+from dadstorm.topology.spark import settings
 from dadstorm.topology.values import boolean, choice, text, words
 
 INPUTS = ("path", "table", "sql")
@@ -86,13 +87,13 @@ def _what_is_read(ctx: Context, draft: Draft, section: Section) -> None:
     if form is None:
         return
     draft.params["format"] = form
-    if form != form.lower() and form.lower() in BUILT_IN:
-        report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, BUILT_IN)}')
+    if form != form.lower() and form.lower() in SPARK_FORMATS:
+        report.mistake(value.place, f'{what}: spark: found "{form}"{nearest(form, SPARK_FORMATS)}')
     if given:
         node = section.get("path")
         assert node is not None
         draft.params["paths"] = _paths(ctx, node, f"{what}: path")
-    elif form in BUILT_IN and section.missing("path"):
+    elif form in SPARK_FORMATS and section.missing("path"):
         report.mistake(draft.place, f"{what}: path is missing; expected what to read: path, table or sql")
 
 

@@ -18,10 +18,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import structlog
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from dadstorm import logs
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.wire.address import host_of, is_address, is_loopback, joined, numeric, port_of
 from dadstorm.wire.codec import Content, Frame, OtherVersion, Rubbish, decode, encode, token_of
@@ -46,7 +46,7 @@ _STRANGERS = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from dadstorm.core.rows import Rows
 from dadstorm.core.vault import fold
 from dadstorm.plan import Plan
 from dadstorm.wire import codec, control
-from dadstorm.wire.codec import Content, Rubbish, decode_rows, decode_table, encode
+from dadstorm.wire.bodies import decode_rows, decode_table
+from dadstorm.wire.codec import Content, Rubbish, encode
 
 TOKEN = b"T" * codec.TOKEN_BYTES
 FOREIGN = b"F" * codec.TOKEN_BYTES

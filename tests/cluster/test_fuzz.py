@@ -56,7 +56,8 @@ from dadstorm.core.replica import ReplicaMachine
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
 from dadstorm.wire import control
-from dadstorm.wire.codec import Content, Rubbish, decode, decode_rows, decode_table, encode
+from dadstorm.wire.bodies import decode_rows, decode_table
+from dadstorm.wire.codec import Content, Rubbish, decode, encode
 from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX, Endpoint
 
 # -- bytes ------------------------------------------------------------------------------------------------------------

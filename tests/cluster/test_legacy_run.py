@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dadstorm import legacy
+from dadstorm.legacy import language as legacy
 from tests.cluster.kit import free_port, run
 from tests.unit.legacy_kit import LEGACY, outputs
 

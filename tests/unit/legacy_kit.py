@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dadstorm import legacy, topology
+from dadstorm import topology
 from dadstorm.core.rows import Rows
 from dadstorm.errors import UserError
+from dadstorm.legacy import language as legacy
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Operator, Plan
 from dadstorm.simulator.cluster import Cluster

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.rows import Rows
+from dadstorm.core.schemas import ARROW
 from dadstorm.operators import make_kernel
-from dadstorm.plan import ARROW, Field, Input, Operator, Plan, Routing
+from dadstorm.plan import Field, Input, Operator, Plan, Routing
 
 Fields = Sequence[str]
 """Fields as ``name`` or ``name:type``."""

@@ -114,17 +114,46 @@ def test_operators_and_topologies_know_no_network(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def loaded_by(statement: str) -> set[str]:
-    """The modules that are loaded once a fresh interpreter has run a statement."""
-    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+def loaded_by(statements: str) -> set[str]:
+    """The modules that are loaded once a fresh interpreter has run some statements."""
+    code = f"import sys\n{statements}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_importing_every_core_module_loads_no_network() -> None:
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules("dadstorm/core")]
     names = [name.removesuffix(".__init__") for name in names]
     assert not loaded_by("import " + ", ".join(names)) & {"zmq", "structlog", "pyarrow.parquet"}
+
+
+HEAVY = {"numpy", "pyarrow", "pyspark", "rich", "prompt_toolkit", "dadstorm.replica", "dadstorm.legacy.language"}
+"""What takes long to load, and only those need who touch rows, show a console or read the original language."""
+
+
+@pytest.mark.parametrize("words", ["--help", "run --help"])
+def test_help_loads_next_to_nothing(words: str) -> None:
+    code = f"import contextlib, dadstorm.cli\nwith contextlib.suppress(SystemExit): dadstorm.cli.main({words.split()})"
+    assert not loaded_by(code) & (HEAVY | {"zmq", "yaml", "structlog", "msgspec"})
+
+
+def test_the_front_end_of_a_run_loads_nothing_that_only_replicas_need(tmp_path: Path) -> None:
+    """It has its topology understood by the time that the PCS, which loads all of that, has replicas for it."""
+    (tmp_path / "lines.csv").write_text("name,size\n")
+    (tmp_path / "job.yaml").write_text(
+        "sources: {lines: {csv: lines.csv, header: true}, more: {text: lines.csv, fields: [name]}}\n"
+        "operators:\n"
+        "  kept: {input: lines, filter: name = a, replicas: 2}\n"
+        "  words: {input: more, split: name}\n"
+        "  counts: {input: words, count: name}\n"
+        "sinks: {out: {input: [kept], csv: out.csv}}\n"
+    )
+    code = (
+        "import dadstorm.cli, pcs.private, puppetmaster.run\n"
+        "from dadstorm.loading import load\n"
+        f"load({str(tmp_path / 'job.yaml')!r}, sink='csv')"
+    )
+    assert not loaded_by(code) & HEAVY
 
 
 def test_the_command_line_loads_neither_spark_nor_parquet() -> None:

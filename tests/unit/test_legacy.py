@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadstorm import legacy
 from dadstorm.errors import UserError
-from dadstorm.legacy import ScriptLine
+from dadstorm.legacy import language as legacy
+from dadstorm.legacy.language import ScriptLine
 from tests.unit.legacy_kit import LEGACY, outcome, outputs, saved, told
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dadstorm import legacy, topology
+from dadstorm import topology
+from dadstorm.legacy import language as legacy
 from tests.unit.legacy_kit import LEGACY, outputs
 
 Tuple = list[str]

@@ -17,7 +17,7 @@ from operator_kit import Case, Result, oracle, same
 
 from dadstorm.core.kernel import RecordError
 from dadstorm.core.rows import Rows
-from dadstorm.plan import ARROW
+from dadstorm.core.schemas import ARROW
 
 COMPARE: dict[str, Any] = {
     "=": operator.eq,

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from dadstorm.core.rows import Rows
+from dadstorm.core.schemas import ARROW
 from dadstorm.operators import make_kernel
-from dadstorm.plan import ARROW, Operator, Plan
+from dadstorm.plan import Operator, Plan
 from dadstorm.topology import load
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dadstorm import topology
-from dadstorm.core.kernel import DEAD_LETTERS
+from dadstorm.core.ports import DEAD_LETTERS
 from dadstorm.errors import UserError
 from dadstorm.plan import Field, Input, Operator, Plan, Replica, Routing
 

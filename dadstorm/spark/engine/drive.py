@@ -14,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 
 import msgspec
-import structlog
 
+from dadstorm import logs
 from dadstorm.audit import DigestFile
 from dadstorm.core.audit import Audited
 from dadstorm.errors import RunFailed, UserError
@@ -35,7 +35,7 @@ FAILURES_MAX = 5
 """Deaths of Java in a row, with no step in between, after which nobody believes in the next attempt."""
 LOOK_S = 0.2
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Driver:

@@ -10,8 +10,8 @@ import select
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dadstorm.core.kernel import MAIN
 from dadstorm.core.line import START
+from dadstorm.core.ports import MAIN
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Plan
 from dadstorm.sinks import make_sink

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from dadstorm.core.rows import Rows
-from dadstorm.wire.codec import decode_rows, encode_rows
+from dadstorm.wire.bodies import decode_rows, encode_rows
 
 TILE_BYTES_MAX = 16 << 20
 """A tile heavier than this is cut up where it has several rows."""

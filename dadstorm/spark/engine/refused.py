@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dadstorm.errors import UserError
-from dadstorm.plan import Plan
-from dadstorm.topology.placement import LOCAL
+from dadstorm.plan import LOCAL, Plan
 
 SOURCES = ("file", "generate")
 """Sources that give the same records with the same seqs whoever reads them, and as often as they are read."""

@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-import structlog
-
 import dadstorm
+from dadstorm import logs
 from dadstorm.errors import UserError
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session
 
@@ -25,7 +24,7 @@ REACHED_WITHIN_S = 5.0
 EXECUTOR_WITHIN_S = 180.0
 """How long a cluster may take to give us an executor."""
 
-log = structlog.get_logger()
+log = logs.get_logger()
 
 
 class Sessions:

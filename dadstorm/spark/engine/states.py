@@ -20,7 +20,8 @@ from dadstorm.core.vault import fold
 from dadstorm.durable import files
 from dadstorm.durable.files import Damaged
 from dadstorm.errors import RunFailed
-from dadstorm.wire.codec import Rubbish, decode_table, encode_table
+from dadstorm.wire.bodies import decode_table, encode_table
+from dadstorm.wire.codec import Rubbish
 
 
 class StateFile(msgspec.Struct, frozen=True, array_like=True):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from dadstorm.core.audit import Digest, Tally, hash_rows
-from dadstorm.core.kernel import DEAD_LETTERS, MAIN, Kernel, identify
+from dadstorm.core.kernel import Kernel, identify
 from dadstorm.core.merge import merge
+from dadstorm.core.ports import DEAD_LETTERS, MAIN
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator, Plan
