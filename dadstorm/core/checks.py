@@ -73,6 +73,8 @@ class Checks:
             raise ProtocolError(f"tiles announce {sum(message.counts)} rows and carry {len(body)}")
         if len(set(message.slices)) != len(message.slices):
             raise ProtocolError(f"tiles for slices {message.slices}: one is named twice")
+        if not all(0 <= index < self._operator.slices for index in message.slices):
+            raise ProtocolError(f"tiles for slices {message.slices}: there are {self._operator.slices}")
         if len(body):
             ends = [end for end, count in zip(accumulate(message.counts), message.counts, strict=True) if count]
             if not _in_order(body, ends):

@@ -115,13 +115,12 @@ class Exchange:
     def tiles(self, message: Tiles, rows: Rows | None) -> Iterator[Tell]:
         self._checks.producer(message)
         body = self._checks.tiles(message, rows)
-        if any(index not in self._consumers for index in message.slices):
-            raise ProtocolError(f"tiles for slices {message.slices}: not all live here")
         self._know(message)
         return self._take(message, body)
 
     def _take(self, message: Tiles, body: Rows) -> Iterator[Tell]:
-        """Each slice gets its part of the body; a gap is asked for again."""
+        """Each slice gets its part of the body; a gap is asked for again. The producer may think of slices that lived
+        here before we were reborn, and are not back or are elsewhere: who has them asks for their tiles."""
         start = 0
         channel = (message.input, message.producer_slice)
         missing = []
@@ -129,6 +128,8 @@ class Exchange:
             rows = body.slice(start, start + count)
             tile = Tile(message.lo, message.hi, rows, message.safe, message.incarnation, message.again)
             start += count
+            if index not in self._consumers:
+                continue
             merger = self._consumers[index].merger
             verdict = merger.offer(channel, tile)
             if verdict is Verdict.DUPLICATE:

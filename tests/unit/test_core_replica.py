@@ -238,10 +238,8 @@ BAD_TILES: dict[str, tuple[Tiles, Rows | None]] = {
     "with a row twice": (GOOD, rows(11, 11)),
     "with the outputs of a row in another order": (GOOD, rows((11, 1), (11, 0))),
     "with rows that go back in the second slice": (tiles(10, 20, (1, 2), slices=(0, 1)), rows(14, 13, 12)),
-    "for a slice that lives elsewhere": (tiles(10, 20, (2,), slices=(1,)), BODY),
     "for a slice that there is not": (tiles(10, 20, (2,), slices=(7,)), BODY),
     "for a negative slice": (tiles(10, 20, (2,), slices=(-1,)), BODY),
-    "for ours and one that is not": (tiles(10, 20, (1, 1), slices=(0, 1)), BODY),
     "for one slice twice": (tiles(10, 20, (1, 1), slices=(0, 0)), BODY),
     "over no range": (tiles(10, 10, (0,)), None),
     "over a range that goes back": (tiles(20, 10, (2,)), BODY),
@@ -261,6 +259,7 @@ BAD_TILES: dict[str, tuple[Tiles, Rows | None]] = {
 }
 
 WANT = Want(0, 0, 0)
+LIVES_ELSEWHERE = (tiles(10, 20, (2,), slices=(1,)), BODY)
 BAD_ATTACHES: dict[str, Attach] = {
     "of an operator that there is not": Attach(9, 0, 0, 0, (WANT,)),
     "of a negative operator": Attach(-1, 0, 0, 0, (WANT,)),
@@ -321,6 +320,21 @@ def test_attaching_to_a_slice_that_lives_elsewhere_is_a_mistake_that_happens() -
     assert everything(work) == before
 
 
+def test_tiles_for_a_slice_that_lives_elsewhere_are_left_to_who_has_it() -> None:
+    """It may have lived here before we were reborn: the producer knows no better yet."""
+    work = busy()
+    before = everything(work)
+    assert list(work.handle(*LIVES_ELSEWHERE)) == []
+    assert everything(work) == before
+
+
+def test_tiles_are_taken_by_those_slices_that_are_here() -> None:
+    work = machine(plan(), "work", 1)
+    list(work.handle(tiles(0, 10, (1, 1), slices=(0, 1)), rows(2, 3)))
+    assert work.consumers.keys() == {1}
+    assert work.consumers[1].merger.queued == 1
+
+
 def test_what_is_not_refused_does_change_something() -> None:
     """The comparison above sees every kind of change."""
     changes: list[tuple[Message, Rows | None]] = [
@@ -336,10 +350,9 @@ def test_what_is_not_refused_does_change_something() -> None:
         assert everything(work) != before, f"{message} left no trace"
 
 
-def test_a_source_and_a_replica_that_stands_by_take_no_tiles() -> None:
-    for name, replica in (("source", 0), ("work", 2)):
-        with pytest.raises(ProtocolError):
-            list(machine(plan(), name, replica).handle(GOOD, BODY))
+def test_a_source_takes_no_tiles() -> None:
+    with pytest.raises(ProtocolError):
+        list(machine(plan(), "source").handle(GOOD, BODY))
 
 
 def test_after_rubbish_the_machine_goes_on_as_if_nothing_had_been() -> None:
