@@ -32,6 +32,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 for _number in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(_number, signal.SIG_DFL)
 
+# Commands that tests start are compiled once, as they are for a user, not each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")

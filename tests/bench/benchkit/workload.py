@@ -107,7 +107,8 @@ def run_topology(
     return measured(
         command,
         cwd=folder,
-        environment={"PYTHONPATH": str(ROOT)},
+        # Compiled once, as for a user, whatever the surroundings say.
+        environment={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
         output=None if output is None else folder / "out" / output,
         within_s=within_s,
     )
