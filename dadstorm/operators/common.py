@@ -102,6 +102,11 @@ class Failures:
         """Whether there is no point in going on to later rows."""
         return bool(self._errors) and self._operator.on_error == "fail"
 
+    @property
+    def first(self) -> int:
+        """The first row that failed."""
+        return min(self._errors)
+
     def settle(self) -> Dead | None:
         """Raise RecordError, or give the dead letters, or nothing, as the operator's ``on_error`` says."""
         if not self._errors:

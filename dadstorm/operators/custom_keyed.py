@@ -23,7 +23,7 @@ from dadstorm.errors import RunFailed
 from dadstorm.operators.common import Failures, collection_paused, plain
 from dadstorm.operators.keys import stored, stored_type, unstored
 from dadstorm.operators.table import ONE_KEY, state_table
-from dadstorm.operators.values import Outputs, checked, fits, outputs_of
+from dadstorm.operators.values import Outputs, as_tuple, checked, fits, outputs_of
 from dadstorm.plan import Operator
 
 _FIXED = frozenset([type(None), bool, int, float, str, bytes])
@@ -102,13 +102,14 @@ class CustomKeyed:
                 result = process(state, *fields) if ids is None else process(state, *fields, id=next(ids))
                 if result.__class__ is tuple and fits(result, kinds):
                     outputs.made.append(result)
-                    outputs.parents.append(index)
-                elif result is not None:
-                    made = [checked(one, self._out) for one in outputs_of(result, len(kinds), self._limit)]
-                    outputs.made.extend(made)
-                    outputs.parents.extend([index] * len(made))
+                elif result is None:
+                    outputs.counts[index] = 0
+                else:
+                    several = outputs_of(result, len(kinds), self._limit)
+                    outputs.add(index, [checked(as_tuple(one, len(kinds)), self._out) for one in several])
             except BaseException as error:  # Also what would end the process: it is the user's code that said so.
                 failures.add(index, error)
+                outputs.counts[index] = 0
                 if failures.final:
                     break
             else:

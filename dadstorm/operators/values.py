@@ -1,17 +1,21 @@
 """From what a user's function returns to columns.
 
-``outputs_of`` turns a result into a list of tuples; ``Outputs`` collects the tuples of one call of the kernel and
-builds typed columns. Building whole columns at once is fast but cannot say which tuple was wrong, and Arrow converts
-more than we want (1.5 into the integer 1, True into the float 1.0). So the fast way is taken only if the values'
-classes are the expected ones; else ``checked`` goes through the tuples one by one, converts what is no more than
-another spelling (NumPy scalars, subclasses) and refuses the rest. Both ways give the same columns.
+``Outputs`` collects the results of one call of the kernel and builds typed columns. Building whole columns at once is
+fast but cannot say which output was wrong, and Arrow converts more than we want (1.5 into the integer 1, True into the
+float 1.0). So the fast way is taken only if the values' classes are the expected ones; else ``checked`` goes through
+the outputs one by one, converts what is no more than another spelling (NumPy scalars, subclasses) and refuses the
+rest. Both ways give the same columns.
+
+Nearly all functions give one tuple for one, so that is what costs nothing to note: only rows with another number of
+outputs are counted.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any
 
@@ -28,6 +32,7 @@ SCALARS = (str, int, float, bool, datetime.datetime, np.generic)
 
 _BARE: frozenset[type] = frozenset([str, int, float, bool, datetime.datetime])
 _NONE: frozenset[type] = frozenset()
+_TUPLES: frozenset[type] = frozenset([tuple])
 _FAST: dict[str, frozenset[type]] = {
     "string": frozenset([str, type(None)]),
     "int": frozenset([int, type(None)]),
@@ -45,18 +50,14 @@ def bare_classes(width: int) -> frozenset[type]:
 
 
 def outputs_of(result: object, width: int, limit: int) -> list[Any]:
-    """The outputs that a result stands for: a list of tuples (their values not yet looked at)."""
+    """The outputs that a result stands for: a list of tuples (their values not yet looked at), and of bare values."""
     # The exact class first: asking whether something is an Iterator takes longer than all the rest.
     if isinstance(result, list) or result.__class__ is GeneratorType or isinstance(result, Iterator):
         # One more than allowed is enough to know; a generator may have no end.
         several = result if isinstance(result, list) else list(islice(result, limit + 1))
         if len(several) > limit:
             raise Refused(too_many(limit))
-        bare = bare_classes(width)
-        return [
-            item if item.__class__ is tuple else (item,) if item.__class__ in bare else _one_of_several(item, width)
-            for item in several
-        ]
+        return several
     if result is None:
         return []
     if isinstance(result, tuple):
@@ -66,7 +67,8 @@ def outputs_of(result: object, width: int, limit: int) -> list[Any]:
     raise Refused(f"returned {shown(result)}; expected None, {_expected(width)}, or a list of such")
 
 
-def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
+def as_tuple(item: object, width: int) -> tuple[Any, ...]:
+    """One of the outputs that a result stands for."""
     if isinstance(item, tuple):
         return item
     if isinstance(item, list):
@@ -77,36 +79,60 @@ def _one_of_several(item: object, width: int) -> tuple[Any, ...]:
 
 
 class Outputs:
-    """The tuples that one call of a kernel makes, and their parents."""
+    """What one call of a kernel makes: for its rows, one after the other, the outputs of each. Without ``counts`` to
+    the contrary a row has one."""
 
     def __init__(self, operator: Operator) -> None:
         self._fields = operator.fields
         self._schema = operator.schema
         self.made: list[Any] = []
-        self.parents: list[int] = []
+        """Tuples, and values that stand for a tuple of one."""
+        self.counts: dict[int, int] = {}
+        """How many outputs the rows have that do not have one."""
+        self._any_class = False
+        """Whether there may be something else than tuples where several fields are expected."""
+
+    def add(self, row: int, outputs: list[Any]) -> None:
+        """Any number of outputs of the next row, of any class."""
+        self.made += outputs
+        self._any_class = True
+        if len(outputs) != 1:
+            self.counts[row] = len(outputs)
 
     def finish(self, rows: int, failures: Failures) -> Output:
         """The output, with the tuples that do not fit moved to the failures, which are settled here."""
+        if failures.final:
+            rows = failures.first + 1  # Nobody went on behind it.
+        parent = self._parents(rows)
         columns = self._columns()
         if columns is None:
-            self._check(failures)
+            parent = self._check(np.arange(rows) if parent is None else parent, failures)
             columns = self._columns()
             assert columns is not None, "checked tuples make columns"
         dead = failures.settle()
         data = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        parent: Ints = np.fromiter(self.parents, dtype=np.int64, count=len(self.parents))
-        if len(parent) == rows and np.array_equal(parent, np.arange(rows)):
+        if parent is None or (len(parent) == rows and np.array_equal(parent, np.arange(rows))):
             return Output(data, dead=dead)
         return Output(data, parent, ordinals(parent), dead)
+
+    def _parents(self, rows: int) -> Ints | None:
+        """The row that each output is of; None if each is of one, in order."""
+        if not self.counts:
+            return None
+        counts = np.ones(rows, dtype=np.int64)
+        places = np.fromiter(self.counts, dtype=np.int64, count=len(self.counts))
+        counts[places] = np.fromiter(self.counts.values(), dtype=np.int64, count=len(self.counts))
+        return np.repeat(np.arange(rows), counts)
 
     def _columns(self) -> list[pa.Array] | None:
         """All columns at once; None if something does not fit."""
         if not self.made:
             return [pa.array([], type=field.type) for field in self._schema]
-        if set(map(len, self.made)) != {len(self._fields)}:
+        parts = self._parts()
+        if parts is None:
             return None
         columns = []
-        for values, field, arrow in zip(zip(*self.made, strict=True), self._fields, self._schema, strict=True):
+        for values, field, arrow in zip(parts, self._fields, self._schema, strict=True):
             if not set(map(type, values)) <= _FAST[field.type]:
                 return None
             try:
@@ -115,17 +141,47 @@ class Outputs:
                 return None
         return columns
 
-    def _check(self, failures: Failures) -> None:
+    def _parts(self) -> Iterable[list[Any]] | None:
+        """The values field by field; None if not all outputs have the right number of them."""
+        width = len(self._fields)
+        if width == 1 or self._any_class:
+            kinds = set(map(type, self.made))
+            if kinds != _TUPLES:
+                return [self.made] if kinds <= bare_classes(width) else None
+        try:
+            first = _FIRST_OF[width](self.made) if width in _FIRST_OF else _first_of(self.made, width)
+        except ValueError:
+            return None
+        return chain([first], (list(map(itemgetter(place), self.made)) for place in range(1, width)))
+
+    def _check(self, parents: Ints, failures: Failures) -> Ints:
+        """Keep what is right, and say whose it is."""
         good: list[tuple[int, Any]] = []
-        for parent, output in zip(self.parents, self.made, strict=True):
+        for parent, output in zip(parents.tolist(), self.made, strict=True):
             if parent not in failures:
                 try:
-                    good.append((parent, checked(output, self._fields)))
+                    good.append((parent, checked(as_tuple(output, len(self._fields)), self._fields)))
                 except Refused as error:
                     failures.add(parent, error)
         good = [(parent, output) for parent, output in good if parent not in failures]
-        self.parents = [parent for parent, _ in good]
         self.made = [output for _, output in good]
+        self._any_class = False
+        return np.array([parent for parent, _ in good], dtype=np.int64)
+
+
+_FIRST_OF: dict[int, Callable[[list[Any]], list[Any]]] = {
+    1: lambda made: [a for a, in made],
+    2: lambda made: [a for a, _ in made],
+    3: lambda made: [a for a, _, _ in made],
+    4: lambda made: [a for a, _, _, _ in made],
+}
+"""The first of so many fields of each output. Taking tuples apart also tells, for nothing, if all have that many."""
+
+
+def _first_of(made: list[Any], width: int) -> list[Any]:
+    if set(map(len, made)) != {width}:
+        raise ValueError
+    return [output[0] for output in made]
 
 
 def fits(output: tuple[Any, ...], kinds: Sequence[str]) -> bool:
