@@ -59,6 +59,9 @@ HANG_S = 1.6
 CUT_S = (0.5, 3.0)
 UP = re.compile(r" up (\S+) (\d+) at \S+, process (\d+)")
 
+ENDED = ("the run is over", "no run to attach to")
+"""What a PuppetMaster says that comes too late."""
+
 
 @dataclass(frozen=True)
 class Round:
@@ -95,7 +98,8 @@ def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *,
         done = victim.disturb(faults)
         outcome = victim.master.ended(within_s=150)
     seconds = time.monotonic() - begun
-    return Round(seed, done, outcome.code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
+    code = 0 if victim.over_without_us else outcome.code
+    return Round(seed, done, code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
 
 
 class Daemon:
@@ -130,6 +134,8 @@ class Victim:
         self._chance = chance
         self._stack = stack
         places = {"a": "127.0.0.2", "b": "127.0.0.3"} if hosts else {}
+        self.over_without_us = False
+        """The run ended while its PuppetMaster was dead."""
         self._daemons = [Daemon(folder, name, address, stack) for name, address in places.items()]
         where = [argument for daemon in self._daemons for argument in ("--pcs", daemon.address)]
         self.master = self._begin("topology.yaml", *where)
@@ -190,7 +196,12 @@ class Victim:
         self.master.process.kill()
         self.master.process.wait()
         self.master = self._begin("--attach", "chaos", "--pcs", self._chance.choice(self._daemons).address)
-        self.master.out.wait_for("attached to chaos")
+        try:
+            self.master.out.wait_for("attached to chaos")
+        except AssertionError as problem:
+            told = self.master.ended(within_s=10).err
+            self.over_without_us = any(end in told for end in ENDED)
+            assert self.over_without_us, f"{problem}\n{told}"
         return "kill and attach PuppetMaster"
 
     # -- the run -------------------------------------------------------------------------------------------------
