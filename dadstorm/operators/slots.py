@@ -2,8 +2,8 @@
 
 Two parts, both made of arrays, so that no Python object exists per key. ``Places`` is a hash table with open addressing
 from a key's 64-bit hash to its slot: all hashes of a batch are looked up together, and those that met another's hash
-look at the next place, together again. ``Column`` holds one field of the keys by slot. A hash is only a hint: who finds
-a slot compares the key there with its own.
+look elsewhere, together again. Each has a stride of its own, so that few have to look often. ``Column`` holds one field
+of the keys by slot. A hash is only a hint: who finds a slot compares the key there with its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dadstorm.core.line import Ints
 ABSENT = -1
 _FREE = np.uint64(0)
 _PLACES_FIRST = 1024
-_SPACE = 2
-"""At least so many places for each key: fewer and they queue, more and they no longer fit into the caches."""
+_SPACE, _GROWTH = 2, 4
+"""At least so many places for each key, and how many times as many when those run out."""
 
 
 class Places:
@@ -39,16 +39,17 @@ class Places:
         at = (hashes & np.uint64(mask)).view(np.int64)
         there = self._hashes[at]
         found = np.where(there == hashes, self._slots[at], ABSENT).astype(np.int64)
-        rest = np.flatnonzero((there != hashes) & (there != _FREE))
+        rest = ((there != hashes) & (there != _FREE)).nonzero()[0]
         at, wanted = at[rest], hashes[rest]
+        strides = _strides(wanted)
         while len(rest):
-            at += 1
+            at += strides
             at &= mask
             there = self._hashes[at]
-            hit = there == wanted
+            hit = (there == wanted).nonzero()[0]
             found[rest[hit]] = self._slots[at[hit]]
-            on = np.flatnonzero(~hit & (there != _FREE))
-            rest, at, wanted = rest[on], at[on], wanted[on]
+            on = ((there != wanted) & (there != _FREE)).nonzero()[0]
+            rest, at, wanted, strides = rest[on], at[on], wanted[on], strides[on]
         return found
 
     def add(self, hashes: Hashes, slots: Ints) -> Ints:
@@ -58,32 +59,41 @@ class Places:
         mask = len(self._hashes) - 1
         wanted, numbers = hashes, slots.astype(np.int32)
         at = (hashes & np.uint64(mask)).view(np.int64)
+        strides = _strides(hashes)
         rest = np.arange(len(hashes))
         twice = []
         while len(rest):
             there = self._hashes[at]
-            same, free = there == wanted, np.flatnonzero(there == _FREE)
+            free = (there == _FREE).nonzero()[0]
+            places, claims = at[free], numbers[free]
             # Of several that want the same free place, the one whose number stays there gets it.
-            self._slots[at[free]] = numbers[free]
-            won = free[self._slots[at[free]] == numbers[free]]
-            self._hashes[at[won]] = wanted[won]
-            twice.append(rest[same])
-            left = ~same
-            left[won] = False
-            at = (at + (there != _FREE)) & mask
-            rest, at, wanted, numbers = rest[left], at[left], wanted[left], numbers[left]
+            self._slots[places] = claims
+            won = (self._slots[places] == claims).nonzero()[0]
+            self._hashes[places[won]] = wanted[free[won]]
+            there = self._hashes[at]
+            numbers_there = self._slots[at]
+            twice.append(rest[((there == wanted) & (numbers_there != numbers)).nonzero()[0]])
+            on = (there != wanted).nonzero()[0]
+            rest, wanted, numbers, strides = rest[on], wanted[on], numbers[on], strides[on]
+            at = (at[on] + strides) & mask
         clashes = np.concatenate(twice) if twice else rest
         self._taken += len(hashes) - len(clashes)
         return clashes
 
     def _grow(self) -> None:
-        """Twice as many places; so a key costs the same however many there are."""
+        """Several times as many places; so a key costs the same however many there are."""
         taken = np.flatnonzero(self._hashes)
         hashes, slots = self._hashes[taken], self._slots[taken]
-        self._hashes = np.zeros(2 * len(self._hashes), dtype=np.uint64)
+        self._hashes = np.zeros(_GROWTH * len(self._hashes), dtype=np.uint64)
         self._slots = np.empty(len(self._hashes), dtype=np.int32)
         self._taken = 0
         self.add(hashes, slots.astype(np.int64))
+
+
+def _strides(hashes: Hashes) -> Ints:
+    """How far each goes from place to place: odd, so that it comes to all of them."""
+    strides: Ints = (hashes >> np.uint64(40) | np.uint64(1)).view(np.int64)
+    return strides
 
 
 class Column:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dadstorm.sources.split import Rules, Split
+import numpy as np
+
+from dadstorm.sources.split import NEWLINE, Rules, Split
 from dadstorm.sources.window import Window
 
 BLOCK_BYTES = 1 << 20
@@ -81,7 +83,7 @@ class Blocks:
         data = data[: split.end]
         chunk = Chunk(data, split, window.offset, self.line, window.offset // self._block_bytes)
         window.advance(split.end)
-        self.line += data.count(b"\n")
+        self.line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == NEWLINE))
         if split.overlong:
             self.line += window.skip_line()
         return chunk
