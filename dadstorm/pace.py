@@ -18,8 +18,9 @@ STEP_MS_GOAL = 20.0
 FEW_ROWS = 512
 """A source that gives fewer than it was asked for, and than this, trickles."""
 REST_MS_MIN = 2.0
-REST_MS_MAX = 10.0
+REST_MS_MAX = 20.0
 REST_SHARE = 4
+LATE_SHARE = 2
 
 
 @dataclass(slots=True)
@@ -40,22 +41,31 @@ class Steps:
 class Rest:
     """When to look again at a source: after some times what the last look took, if it trickles. Small tiles cost as
     much as large ones, here and at every operator downstream; a source that took every line by itself would drown them.
+    Who is woken late shares a busy machine, most likely with those operators, and rests longer.
 
     A source that has file descriptors is then looked at when one of them wakes us. If none does, it is looked at for
     a flush: to learn how far it has come without giving anything."""
 
     flush_ms: float
     _until_ms: float = 0.0
+    _late_ms: float | None = 0.0
+    """How late the end of the rest was noticed."""
     _flush_ms: float = 0.0
 
     def looked(self, begun_ms: float, now_ms: float, *, more: bool) -> None:
         """It was looked at; ``more``: it has more to give right away."""
-        rest = min(REST_MS_MAX, max(REST_MS_MIN, REST_SHARE * (now_ms - begun_ms)))
-        self._until_ms = 0.0 if more else now_ms + rest
+        rest = max(REST_MS_MIN, REST_SHARE * (now_ms - begun_ms), LATE_SHARE * (self._late_ms or 0.0))
+        self._until_ms = 0.0 if more else now_ms + min(REST_MS_MAX, rest)
+        self._late_ms = 0.0 if more else None
         self._flush_ms = now_ms + self.flush_ms
 
     def over(self, now_ms: float) -> bool:
-        return now_ms >= self._until_ms
+        """Whether a file descriptor may wake us; to be asked in every turn."""
+        if now_ms < self._until_ms:
+            return False
+        if self._late_ms is None:
+            self._late_ms = now_ms - self._until_ms
+        return True
 
     def due(self, now_ms: float, fds: Collection[int], woke: Collection[int]) -> bool:
         """Whether to look now; ``woke`` are the file descriptors that did."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dadstorm.pace import REST_MS_MAX, STEP_MS_GOAL, STEP_ROWS_FIRST, STEP_ROWS_MAX, Rest, Steps
+import pytest
+
+from dadstorm.pace import LATE_SHARE, REST_MS_MAX, STEP_MS_GOAL, STEP_ROWS_FIRST, STEP_ROWS_MAX, Rest, Steps
 
 FLUSH_MS = 100.0
 
@@ -20,6 +22,15 @@ def test_one_that_trickles_rests_longer_the_longer_a_look_takes() -> None:
     slow.looked(0.0, 1.0, more=False)
     slowest.looked(0.0, 500.0, more=False)
     assert 0 < quick.left_ms(0.1, []) < slow.left_ms(1.0, []) < slowest.left_ms(500.0, []) == REST_MS_MAX
+
+
+def test_who_is_woken_late_rests_longer() -> None:
+    rest = Rest(FLUSH_MS)
+    rest.looked(0.0, 0.1, more=False)
+    short = rest.left_ms(0.1, [])
+    assert rest.over(10.0)
+    rest.looked(30.0, 30.1, more=False)
+    assert short < rest.left_ms(30.1, []) == pytest.approx(min(REST_MS_MAX, LATE_SHARE * (10.0 - 0.1 - short)))
 
 
 def test_what_wakes_during_a_rest_waits_for_its_end() -> None:
