@@ -109,6 +109,7 @@ class Outputs:
             parent = self._check(np.arange(rows) if parent is None else parent, failures)
             columns = self._columns()
             assert columns is not None, "checked tuples make columns"
+        self.made.clear()  # They are gone before the garbage collector would look through them.
         dead = failures.settle()
         data = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if parent is None or (len(parent) == rows and np.array_equal(parent, np.arange(rows))):
