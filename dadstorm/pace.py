@@ -19,7 +19,7 @@ FEW_ROWS = 512
 """A source that gives fewer than it was asked for, and than this, trickles."""
 REST_MS_MIN = 2.0
 REST_MS_MAX = 20.0
-REST_SHARE = 4
+REST_SHARE = 2
 LATE_SHARE = 2
 
 

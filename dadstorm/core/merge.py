@@ -18,20 +18,21 @@ from dadstorm.core.rows import Rows
 
 def merge(runs: Sequence[Rows], sub_bits: int) -> Rows:
     """One sequence in ID order out of runs that each are; ``sub_bits`` is how wide their subs may be."""
+    runs = [run for run in runs if len(run)] or runs[:1]
     rows = Rows.concat(runs)
     if len(runs) == 1:
         return rows
-    order = _order(rows, sub_bits)
+    first, last = min(int(run.seq[0]) for run in runs), max(int(run.seq[-1]) for run in runs)
+    order = _order(rows, first, last, sub_bits)
     return rows if order is None else rows.take(order)
 
 
-def _order(rows: Rows, sub_bits: int) -> Ints | None:
-    """The permutation that sorts the rows by (seq, sub); None if they are sorted already."""
-    first = int(rows.seq.min())
-    seq_bits = (int(rows.seq.max()) - first).bit_length()
+def _order(rows: Rows, first: int, last: int, sub_bits: int) -> Ints | None:
+    """The permutation that sorts rows of these seqs by (seq, sub); None if they are sorted already."""
+    seq_bits = (last - first).bit_length()
     if seq_bits + sub_bits <= SUB_BITS_MAX:
         key = rows.seq if sub_bits == 0 else ((rows.seq - first) << sub_bits) | rows.sub
         if bool((key[1:] > key[:-1]).all()):
             return None
-        return np.argsort(key, kind="stable")
+        return key.argsort(kind="stable")
     return np.lexsort((rows.sub, rows.seq))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -187,9 +188,9 @@ class Outlet:
 
     def _message(self, emission: Emission, slices: list[int], home: int) -> Send:
         first, last = slices[0], slices[-1]
-        offsets = emission.offsets[first : last + 2]
-        counts = tuple(int(count) for count in np.diff(offsets))
-        rows = emission.rows.slice(int(offsets[0]), int(offsets[-1]))
+        offsets = emission.offsets[first : last + 2].tolist()
+        counts = tuple(stop - start for start, stop in pairwise(offsets))
+        rows = emission.rows.slice(offsets[0], offsets[-1])
         message = Tiles(
             producer=self._producer.operator,
             replica=self._producer.replica,

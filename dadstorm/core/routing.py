@@ -40,9 +40,11 @@ class Router:
             hashes = hash_ids(rows.seq, rows.sub, self._seed)
         else:
             hashes = hash_columns([rows.data.column(index) for index in self._key], 0)
-        slices = slice_of(hashes, self.slices).astype(np.uint16)
+        slices = slice_of(hashes, self.slices)
+        counts = np.bincount(slices, minlength=self.slices)
         offsets = np.zeros(self.slices + 1, dtype=np.int64)
-        np.cumsum(np.bincount(slices, minlength=self.slices), out=offsets[1:])
-        if int((offsets[1:] > offsets[:-1]).sum()) == 1:
+        counts.cumsum(out=offsets[1:])
+        if counts[slices[0]] == count:
             return rows, offsets
-        return rows.take(np.argsort(slices, kind="stable")), offsets
+        # Of so small numbers NumPy's stable sort is a radix sort.
+        return rows.take(slices.astype(np.uint16).argsort(kind="stable")), offsets

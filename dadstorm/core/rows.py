@@ -7,8 +7,8 @@ one length and sorted by (seq, sub). Rows are immutable; slicing is free, so spl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -17,8 +17,7 @@ from dadstorm.core.line import Ints
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True, eq=False):
     seq: Ints
     sub: Ints
     data: pa.RecordBatch
@@ -42,7 +41,9 @@ class Rows:
 
     def before(self, cut: int) -> int:
         """How many rows lie below ``cut``."""
-        return int(np.searchsorted(self.seq, cut, side="left"))
+        if not len(self.seq) or self.seq[-1] < cut:
+            return len(self.seq)
+        return int(self.seq.searchsorted(cut))
 
     def below(self, cut: int) -> Rows:
         return self.slice(0, self.before(cut))

@@ -382,6 +382,8 @@ class WorkSlice(Slice):
     def _release(self, hi: int) -> tuple[Rows, Rows]:
         """The held outputs below ``hi``; what lies at ``hi`` stays held."""
         held, self._held = self._held, []
+        if len(held) == 1 and all(rows.before(hi) == len(rows) for rows in held[0]):
+            return held[0]
         ports: list[Rows] = []
         kept: list[Rows] = []
         for port in (MAIN, DEAD_LETTERS):

@@ -116,6 +116,7 @@ def latencies(folder: Path, rate: int, seconds: float, keys: int) -> np.ndarray:
         output = Lines(folder / "out" / "after.csv")
         output.start()
         with connected(port) as to:
+            to.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             to.sendall(b"".join(b"%d\n" % key for key in range(keys)))
             until(lambda: output.count >= keys or command.process.poll() is not None, "all keys have been counted")
             assert command.process.poll() is None, command.err.text

@@ -3,9 +3,8 @@
 A topology counts 50,000 tuples a second by user, at several replicas, and writes every count. The sink merges in ID
 order, so from the moment the victim's slices stand still nothing more can be written, and the first byte that is
 written again is beyond what the victim had emitted. What is measured is what a user sees: the output file. Its growth
-is looked at every millisecond; the time from the kill to the end of the longest pause after it is the recovery. (A sink
-commits every 50 ms, so that is what an undisturbed run would show.) A second stream that does not pass by the victim
-must not pause.
+is looked at every millisecond; the time from the kill to the end of the longest pause after it is the recovery. A
+second stream that does not pass by the victim must not pause.
 """
 
 from __future__ import annotations

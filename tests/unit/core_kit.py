@@ -130,6 +130,8 @@ def everything(thing: Any) -> Any:
         return thing.tolist()
     if isinstance(thing, pa.RecordBatch):
         return thing.to_pylist()
+    if isinstance(thing, Rows):
+        return [everything(part) for part in (thing.seq, thing.sub, thing.data)]
     if thing is None or isinstance(thing, msgspec.Struct | pa.Schema | enum.Enum | int | str):
         return repr(thing)
     if is_dataclass(thing):

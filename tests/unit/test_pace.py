@@ -19,9 +19,9 @@ def test_a_source_that_has_more_is_looked_at_at_once() -> None:
 def test_one_that_trickles_rests_longer_the_longer_a_look_takes() -> None:
     quick, slow, slowest = Rest(FLUSH_MS), Rest(FLUSH_MS), Rest(FLUSH_MS)
     quick.looked(0.0, 0.1, more=False)
-    slow.looked(0.0, 1.0, more=False)
+    slow.looked(0.0, 3.0, more=False)
     slowest.looked(0.0, 500.0, more=False)
-    assert 0 < quick.left_ms(0.1, []) < slow.left_ms(1.0, []) < slowest.left_ms(500.0, []) == REST_MS_MAX
+    assert 0 < quick.left_ms(0.1, []) < slow.left_ms(3.0, []) < slowest.left_ms(500.0, []) == REST_MS_MAX
 
 
 def test_who_is_woken_late_rests_longer() -> None:
