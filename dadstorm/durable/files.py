@@ -21,7 +21,7 @@ from dadstorm.errors import RunFailed
 from dadstorm.sinks.disk import sync_folder
 
 MAGIC = b"DSKEPT\r\n"
-VERSION = 1
+VERSION = 2
 _HEAD = struct.Struct("<8sHHIQ")
 _CHECK_BYTES = 16
 SCRATCH = ".tmp"
