@@ -28,13 +28,13 @@ class Checks:
         self._operator = plan.operators[me.operator]
         self._schema = plan.input_schema(self._operator) if self._operator.inputs else pa.schema([])
         self._no_rows = Rows.empty(self._schema)
-        self._producers = [plan.index(link.operator) for link in self._operator.inputs]
+        self.producers = [plan.index(link.operator) for link in self._operator.inputs]
 
     def producer(self, message: Tiles | Done | Gone) -> Operator:
         """The operator that a message of our input comes from."""
         if message.consumer != self._me.operator or not 0 <= message.input < len(self._operator.inputs):
             raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")
-        expected = self._producers[message.input]
+        expected = self.producers[message.input]
         producer = self._plan.operators[expected]
         if message.producer != expected or not 0 <= message.producer_slice < producer.slices:
             raise ProtocolError(f"tiles from operator {message.producer}: not the producer of input {message.input}")

@@ -52,8 +52,8 @@ class Exchange:
         self._homes = homes
         self._slices = slices
         self._consumers = consumers
-        self._producers = [plan.index(link.operator) for link in self._operator.inputs]
         self._checks = Checks(plan, me)
+        self._producers = self._checks.producers
         self._no_rows = Rows.empty(plan.input_schema(self._operator) if self._operator.inputs else pa.schema([]))
         self._keeps = plan.semantics != "at-most-once"
         self._told: dict[int, int] = {}
