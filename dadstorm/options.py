@@ -38,7 +38,8 @@ def spark_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--engine", choices=("native", "spark"), default="native", help="what runs it (default: native)")
     group.add_argument("--master", metavar="URL", help="local[N], spark://HOST:PORT, yarn … (default: local[*])")
     group.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's")
-    group.add_argument("--checkpoint", metavar="DIR", help="where state is kept, for --resume; all executors see it")
+    kept = "where state is kept, for --resume: a folder that all executors see, or s3://, gs://, abfss://, hdfs://"
+    group.add_argument("--checkpoint", metavar="DIR", help=kept)
 
 
 def engine_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import msgspec
 
 from dadstorm import audit, logs
 from dadstorm.core.line import END
+from dadstorm.durable import remote
 from dadstorm.durable.kept import Kept, ended
 from dadstorm.durable.kept import kept as durable_run
 from dadstorm.errors import DadstormError, RunFailed, UserError
@@ -89,18 +90,30 @@ def _planned(options: EngineOptions) -> Plan:
         raise UserError(problem)
     durable = plan.durable
     if options.checkpoint is not None:
-        if "://" in options.checkpoint:
-            raise UserError(f"--checkpoint: found {options.checkpoint}; expected a folder that every executor sees")
-        durable = Durable(os.path.abspath(options.checkpoint))
+        durable = Durable(_checkpoint(options.checkpoint, options.audit))
     elif durable is not None:
         durable = Durable(os.path.join(durable.folder, "spark"))
     return msgspec.structs.replace(plan, durable=durable)
 
 
+def _checkpoint(place: str, audit: bool) -> str:
+    """Where to keep a run."""
+    if not remote.is_remote(place):
+        return os.path.abspath(place)
+    found = remote.normal(place)
+    if found is None:
+        schemes = ", ".join(f"{one}://" for one in remote.SCHEMES)
+        raise UserError(f"--checkpoint: found {place}; expected a folder that every executor sees, or one of {schemes}")
+    if audit:
+        raise UserError(f"--audit: found --checkpoint {place}; expected a folder of a disk: the digests go there too")
+    return found
+
+
 def _run(options: EngineOptions, kept: Kept, folder: str, interrupts: Interrupts, sessions: Sessions) -> int:
     plan = kept.plan
     durable = plan.durable
-    store = Store(os.path.join(folder, "checkpoint") if durable is None else durable.place, durable is not None)
+    place = os.path.join(folder, "checkpoint") if durable is None else durable.place
+    store = Store(place, sync=durable is not None, check=kept.check)
     progress = _Progress(plan, options.quiet)
     try:
         with _begun(kept), interrupts.at_once():

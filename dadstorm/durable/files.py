@@ -4,6 +4,8 @@ A file appears under its name only when it is complete and on the disk, so there
 check is damaged, and is never taken for anything else. Layout, little-endian: magic (8 bytes), version (2), nothing
 (2), length of the header (4), length of the body (8), checksum (XXH3, 16 bytes, over what stands before and after it),
 the header (msgpack), the body (an Arrow stream, or nothing).
+
+Paths may be those of other file systems, see ``remote``.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import xxhash
 
+from dadstorm.durable import remote
+from dadstorm.durable.remote import SCRATCH as SCRATCH
 from dadstorm.errors import RunFailed
 from dadstorm.sinks.disk import sync_folder
 
@@ -24,8 +29,6 @@ MAGIC = b"DSKEPT\r\n"
 VERSION = 2
 _HEAD = struct.Struct("<8sHHIQ")
 _CHECK_BYTES = 16
-SCRATCH = ".tmp"
-"""How the names of files that are being written end."""
 
 _CURES = {
     errno.ENOSPC: "free some space on that disk",
@@ -48,12 +51,20 @@ def write(path: str, header: bytes, body: bytes | memoryview = b"", *, sync: boo
     """Put a file on the disk, whole or not at all; its size. When this returns it will be there after a power cut,
     with ``sync``."""
     head = _HEAD.pack(MAGIC, VERSION, 0, len(header), len(body))
-    check = _check(head, header, body)
+    parts = head, _check(head, header, body), header, body
+    if remote.is_remote(path):
+        remote.write(path, parts)
+    else:
+        _write(path, parts, sync)
+    return sum(map(len, parts))
+
+
+def _write(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
     folder, scratch = os.path.dirname(path), path + SCRATCH
     try:
         file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            for part in (head, check, header, body):
+            for part in parts:
                 view = memoryview(part)
                 while view:
                     view = view[os.write(file, view) :]
@@ -68,13 +79,15 @@ def write(path: str, header: bytes, body: bytes | memoryview = b"", *, sync: boo
         with contextlib.suppress(OSError):
             os.remove(scratch)
         raise
-    return _HEAD.size + _CHECK_BYTES + len(header) + len(body)
 
 
 def read(path: str) -> tuple[bytes, memoryview]:
     """The header and the body of a file; Damaged unless it is, to the bit, what was written."""
-    with open(path, "rb") as file:
-        data = memoryview(file.read())
+    if remote.is_remote(path):
+        data = memoryview(remote.read(path))
+    else:
+        with open(path, "rb") as file:
+            data = memoryview(file.read())
     if len(data) < _HEAD.size + _CHECK_BYTES:
         raise Damaged(path, f"it has {len(data)} bytes, too few for any")
     magic, version, _, header_bytes, body_bytes = _HEAD.unpack_from(data)
@@ -100,12 +113,43 @@ def _check(*parts: bytes | memoryview) -> bytes:
 
 def make_folder(path: str) -> None:
     """The folder and those above it exist, and will after a power cut."""
-    if not os.path.isdir(path):
+    if remote.is_remote(path):
+        remote.make_folder(path)
+    elif not os.path.isdir(path):
         above = os.path.dirname(path)
         make_folder(above)
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
         sync_folder(above)
+
+
+def names(folder: str) -> Iterator[str]:
+    """The files below a folder, by their paths from there on."""
+    if remote.is_remote(folder):
+        yield from remote.names(folder)
+        return
+    for found, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            yield os.path.relpath(os.path.join(found, name), folder)
+
+
+def remove(path: str) -> None:
+    """Remove a file that nobody needs, if it can be; and its folder, if it was the last one there."""
+    with contextlib.suppress(OSError):
+        if remote.is_remote(path):
+            remote.remove(path)
+        else:
+            os.remove(path)
+            os.rmdir(os.path.dirname(path))
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder that nobody needs, if it can be."""
+    if remote.is_remote(folder):
+        with contextlib.suppress(OSError):
+            remote.remove_folder(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

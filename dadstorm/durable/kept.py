@@ -4,7 +4,8 @@
 in a run's own folder counts only while the manifest names that run and says that it has not ended.
 
 A lock keeps two PuppetMasters apart. (That the processes of an earlier life are gone is seen to by the replicas, on
-each host: see ``disk``.)
+each host: see ``disk``.) Other file systems than a disk have no locks: there the newest life is the one that counts,
+and who commits looks first whether it still is.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from dadstorm.durable import files
+from dadstorm.durable import files, remote
 from dadstorm.durable.files import Damaged
-from dadstorm.errors import UserError
+from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Durable, Plan
 
 MANIFEST = "run.state"
@@ -50,6 +50,15 @@ class Kept:
         """From now on there is something to resume."""
         if self._manifest is not None:
             _write(self.plan, self._manifest)
+
+    def check(self) -> None:
+        """Raises RunFailed if somebody else goes on with the run, which no lock could keep him from."""
+        durable = self.plan.durable
+        if durable is None or not remote.is_remote(durable.folder):
+            return
+        now = _read(durable.folder)
+        if now is None or (now.run, now.life) != (durable.run, durable.life):
+            raise RunFailed(f"somebody else goes on with the run in {durable.folder}: this one stops")
 
     def never_began(self) -> None:
         """It did not come to a start: there is nothing to resume that was not there before."""
@@ -81,15 +90,15 @@ def kept(plan: Plan, *, resume: bool) -> Iterator[Kept]:
         yield Kept(plan, None)
         return
     folder = plan.durable.folder
-    if resume and not os.path.isfile(os.path.join(folder, MANIFEST)):
+    if resume and _read(folder) is None:
         raise UserError(f"--resume: there is nothing to go on with in {folder}: no run was started. {_ANEW}")
-    with _locked(folder):
+    with _reached(folder) if remote.is_remote(folder) else _locked(folder):
         durable, manifest = _next(plan, folder, resume)
         begun = Kept(msgspec.structs.replace(plan, durable=durable), manifest)
         yield begun
         after = _read(folder)
         if after is not None and after.ended:  # Whatever is left of it is of no more use.
-            shutil.rmtree(durable.place, ignore_errors=True)
+            files.remove_folder(durable.place)
 
 
 _ANEW = "Run without --resume to begin"
@@ -134,7 +143,7 @@ def _read(folder: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"durable: cannot read {path}: {error.strerror}") from None
+        raise UserError(f"durable: cannot read {path}: {error.strerror or error}") from None
     except (Damaged, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
             f"durable: {error}. Restore {path} from a copy of your own, or remove {folder} and run from the beginning"
@@ -196,7 +205,7 @@ def _locked(folder: str) -> Iterator[None]:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         where = error.filename or path
-        raise UserError(f"durable: cannot write {where}: {error.strerror}; choose another folder") from None
+        raise UserError(f"durable: cannot write {where}: {error.strerror or error}; choose another folder") from None
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -205,3 +214,13 @@ def _locked(folder: str) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+@contextmanager
+def _reached(folder: str) -> Iterator[None]:
+    """A folder of another file system, which can be used."""
+    try:
+        remote.check(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"durable: cannot use {folder}: {error}") from None
+    yield

@@ -133,7 +133,7 @@ def test_state_that_is_saved_in_pieces_is_the_state_that_comes_back(plan: Plan, 
 
 
 def test_what_no_book_names_is_removed_when_the_store_is_opened(tmp_path: Path) -> None:
-    store = Store(str(tmp_path), sync=False)
+    store = Store(str(tmp_path), sync=False, check=lambda: None)
     assert store.read() is None
     for name in ("a", "b", "c"):
         (tmp_path / "state" / name).write_text("")
@@ -181,7 +181,8 @@ def test_everything_that_the_engine_refuses_is_told_at_once(
         (["--engine", "spark", "--master", "spark://nowhere"], "expected spark://HOST:PORT"),
         (["--engine", "spark", "--master", "spark://127.0.0.1:1"], "no Spark master can be reached"),
         (["--engine", "spark", "--conf", "x=1"], "begins with spark."),
-        (["--engine", "spark", "--checkpoint", "hdfs://x/y"], "expected a folder"),
+        (["--engine", "spark", "--checkpoint", "wasb://x/y"], "expected a folder"),
+        (["--engine", "spark", "--checkpoint", "s3a://x/y", "--audit"], "expected a folder of a disk"),
         (["--engine", "spark", "--resume"], "durable"),
         (["--master", "local[2]"], "only with --engine spark"),
     ],

@@ -127,6 +127,7 @@ class Driver:
                 continue
             self._failures = 0
             if found.failures:
+                self._store.check()  # Who took the run over has also cleaned up.
                 failure = min(found.failures, key=lambda one: (one.stage, one.text))
                 raise UserError(failure.text) if failure.user else RunFailed(failure.text)
             return found
@@ -162,6 +163,7 @@ class Driver:
         return True
 
     def _commit(self, before: Book, after: Book, found: Outcome) -> None:
+        self._store.check()
         written, digests = self._outputs.write(found.tiles, after.cut)
         closed: list[tuple[int, Audited]] = []
         if self.plan.audit:

@@ -61,7 +61,7 @@ def _read(folder: str, file: StateFile) -> pa.RecordBatch:
         return decode_table(files.read(path)[1])
     except OSError as error:
         raise RunFailed(
-            f"checkpoint: cannot read {path}: {error.strerror}. Every executor has to see the folder of the checkpoint "
+            f"checkpoint: cannot read {path}: {error.strerror or error}. Every executor has to see the checkpoint "
             "under this path; put it where they do (--checkpoint DIR)"
         ) from None
     except (Damaged, Rubbish) as error:

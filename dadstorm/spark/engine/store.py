@@ -1,13 +1,13 @@
 """The checkpoint of a run on disk: the newest book, the state files that it names, the audit's record.
 
-The book is one file that is replaced by a rename: that is the commit of a step. What no book names is rubbish, and is
-removed when it is found.
+The book is one file that is replaced at once: that is the commit of a step. What no book names is rubbish, and is
+removed when it is found. The folder may be on any file system that ``durable.remote`` knows.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Callable
 
 import msgspec
 
@@ -20,10 +20,11 @@ BOOK = "book"
 
 
 class Store:
-    def __init__(self, folder: str, sync: bool) -> None:
-        """``sync``: what is committed has to survive the machine, not only this process."""
-        self._folder = folder
+    def __init__(self, folder: str, *, sync: bool, check: Callable[[], None]) -> None:
+        """``sync``: what is committed has to survive the machine, not only this process; ``check`` raises if somebody
+        else has taken the run over: ask before anything of a step is written."""
         self._sync = sync
+        self.check = check
         self.state = os.path.join(folder, "state")
         self.audit = os.path.join(folder, "audit")
         self._path = os.path.join(folder, BOOK)
@@ -38,15 +39,14 @@ class Store:
         except FileNotFoundError:
             book = None
         except OSError as error:
-            raise UserError(f"checkpoint: cannot read {self._path}: {error.strerror}") from None
+            raise UserError(f"checkpoint: cannot read {self._path}: {error.strerror or error}") from None
         except (Damaged, msgspec.DecodeError) as error:
             raise UserError(f"checkpoint: {error}. Restore it from a copy of your own, or begin anew") from None
         named = set() if book is None else book.state_files()
-        for folder, _, names in os.walk(self.state, topdown=False):
-            for name in names:
-                path = os.path.join(folder, name)
-                if os.path.relpath(path, self.state) not in named:
-                    self._remove(path)
+        with files.told("checkpoint", self.state):
+            for name in list(files.names(self.state)):
+                if name not in named:
+                    files.remove(os.path.join(self.state, name))
         return book
 
     def write(self, before: Book, now: Book) -> None:
@@ -54,9 +54,4 @@ class Store:
         with files.told("checkpoint", self._path):
             files.write(self._path, msgspec.msgpack.encode(now), sync=self._sync)
         for name in unused(before, now):
-            self._remove(os.path.join(self.state, name))
-
-    def _remove(self, path: str) -> None:
-        with contextlib.suppress(OSError):
-            os.remove(path)
-            os.rmdir(os.path.dirname(path))
+            files.remove(os.path.join(self.state, name))
