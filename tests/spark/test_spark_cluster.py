@@ -1,4 +1,4 @@
-"""The engine on a real standalone cluster, a master and two workers on loopback; an executor is killed meanwhile."""
+"""Engine and sink on a real standalone cluster, a master and two workers on loopback, whose executors are killed."""
 
 from __future__ import annotations
 
@@ -54,3 +54,35 @@ def test_both_engines_give_the_same_bytes_though_an_executor_is_killed(tmp_path:
     outcome.ok()
     assert "the same" in run("diff", "runs-native/t-1", "runs/t-1", cwd=tmp_path).ok().out
     assert (tmp_path / "spark" / "both.csv").read_bytes() == (tmp_path / "native" / "both.csv").read_bytes()
+
+
+SINK = """\
+window: {{rows: 4096}}
+sources:
+  made: {{generate: {{n: counter, k: {{int: [0, 999]}}}}, count: 40000}}
+sinks:
+  rows: {{input: made, spark: parquet, with_id: true, commit_every: 300ms, master: "{master}",
+          conf: {{spark.executor.memory: {memory}}}}}
+"""
+
+
+def test_a_sink_s_table_has_each_row_once_though_its_executors_are_killed(tmp_path: Path) -> None:
+    with cluster(tmp_path / "cluster") as master:
+        (tmp_path / "t.yaml").write_text(SINK.format(master=master, memory=EXECUTOR_MEMORY))
+        with running("run", "t.yaml", "--out", "out", cwd=tmp_path) as command:
+            for commits in (1, 3):
+                until(
+                    lambda wanted=commits: command.process.poll() is not None  # type: ignore[misc]
+                    or len(list(tmp_path.glob("out/rows/_dadstorm/*-*.json"))) >= wanted,
+                    f"{commits} commits", 300,
+                )  # fmt: skip
+                victims = executors(os.getpid())
+                assert victims and command.process.poll() is None
+                for victim in victims:
+                    victim.kill()
+            command.ended(300).ok()
+    assert "40,000" in run("verify", "out/rows", cwd=tmp_path).ok().out
+    import pyarrow.dataset as ds
+
+    rows = ds.dataset(str(tmp_path / "out" / "rows"), partitioning="hive").to_table(columns=["n"])
+    assert sorted(rows["n"].to_pylist()) == list(range(40_000))
