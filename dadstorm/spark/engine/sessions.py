@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -23,13 +24,15 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(dadstorm.__file__)))
 REACHED_WITHIN_S = 5.0
 EXECUTOR_WITHIN_S = 180.0
 """How long a cluster may take to give us an executor."""
+ATTEMPTS = 4
+"""How often a task is tried."""
 
 log = logs.get_logger()
 
 
 class Sessions:
     def __init__(self, master: str, conf: Mapping[str, str], folder: str) -> None:
-        self._settings = Settings(NAME, master, {**tuned(master), **conf})
+        self._settings = Settings(NAME, patient(master), {**tuned(master), **conf})
         self._folder = folder
         self._session: Session | None = None
         self._one = threading.RLock()
@@ -103,6 +106,13 @@ def tuned(master: str) -> dict[str, str]:
     if host in ("127.0.0.1", "localhost", "::1"):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return ours
+
+
+def patient(master: str) -> str:
+    """An embedded Spark gives up a job with its first task that fails, for instance because its Python worker died,
+    unless it is told how often to try; a cluster has as many attempts by itself."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return master if found is None else f"local[{found[1] or 1},{ATTEMPTS}]"
 
 
 def check_master(master: str) -> None:
