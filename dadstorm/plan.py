@@ -78,6 +78,19 @@ class Operator(msgspec.Struct, frozen=True):
     input_bits: int = 0
     output_bits: int = 0
     on_error: OnError = "fail"
+    members: tuple[Operator, ...] = ()
+    """The operators that it is a chain of (see ``chains``), which all run in its slices; none if it is but itself."""
+
+    @property
+    def head(self) -> Operator:
+        """The operator that the rows come to first: of a source's chain, the source."""
+        return self.members[0] if self.members else self
+
+    @property
+    def has_state(self) -> bool:
+        """Whether what it makes of a tuple depends on those before."""
+        own = self.kind in ("count", "uniq") or self.params.get("mode") == "keyed"
+        return own or any(member.has_state for member in self.members)
 
     @property
     def schema(self) -> pa.Schema:
@@ -154,6 +167,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether a lost replica is started again, or its slices are spread over its living peers."""
     durable: Durable | None = None
     """Whether, and where, the run survives the death of everybody."""
+    chain: bool = True
+    """Whether operators may run together (see ``chains``)."""
 
     @property
     def continues(self) -> bool:
@@ -161,9 +176,11 @@ class Plan(msgspec.Struct, frozen=True):
         return self.durable is not None and self.durable.life > 1
 
     def __getitem__(self, name: str) -> Operator:
+        """The operator of that name, or the member of a chain."""
         for operator in self.operators:
-            if operator.name == name:
-                return operator
+            for one in (operator, *operator.members):
+                if one.name == name:
+                    return one
         raise KeyError(name)
 
     def consumers(self, name: str) -> list[tuple[Operator, int]]:

@@ -360,7 +360,7 @@ class ReplicaProcess:
         else:
             self._rests[action.slice] = Rest(self._plan.flush_every_ms)
             self._readers[action.slice] = make_reader(
-                self._operator,
+                self._operator.head,
                 self._plan,
                 action.slice,
                 run_dir=journals(self._plan, self._assignment.folder),

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dadstorm.chains import CHAINED, JOINT
 from dadstorm.custom_load import module_problem
 from dadstorm.errors import UserError
 from dadstorm.plan import REPLICAS_MAX as RING_MAX
@@ -82,6 +83,8 @@ class Policy:
             return [str(error)]
 
     def _operator(self, operator: Operator) -> list[str]:
+        if operator.members:
+            return [problem for member in operator.members for problem in self._operator(member)]
         if operator.kind == "source":
             return self._source(operator)
         if operator.kind == "sink":
@@ -191,7 +194,8 @@ def _shape(plan: Plan) -> list[str]:
     if not 1 <= len(plan.operators) <= OPERATORS_MAX:
         return [f"a plan with {len(plan.operators)} operators"]
     names = [operator.name for operator in plan.operators]
-    problems = [f"{name[:100]!r} is no name" for name in [plan.name, *names] if not _NAME.match(name)]
+    problems = [f"{name[:100]!r} is no name" for name in [plan.name, *names] if not _is_name(name)]
+    problems += [f"operator {one.name[:100]!r}: is no chain of its members" for one in plan.operators if not _fits(one)]
     problems += [
         f"operator {operator.name[:100]!r}: {len(operator.replicas)} replicas, {operator.slices} slices"
         for operator in plan.operators
@@ -202,3 +206,22 @@ def _shape(plan: Plan) -> list[str]:
     if len(set(names)) < len(names):
         problems.append("two operators with one name")
     return problems
+
+
+def _is_name(name: str) -> bool:
+    return all(_NAME.match(part) for part in name.split(JOINT))
+
+
+def _fits(operator: Operator) -> bool:
+    """Whether an operator is what its members make it, if it has any."""
+    members, kinds = operator.members, [member.kind for member in operator.members]
+    if not members:
+        return operator.kind != "chain" and JOINT not in operator.name
+    return (
+        operator.name == JOINT.join(member.name for member in members)
+        and operator.kind == ("source" if kinds[0] == "source" else "chain")
+        and operator.params == members[0].params
+        and set(kinds[1:]) <= set(CHAINED)
+        and kinds[0] in (*CHAINED, "source")
+        and not any(member.members for member in members)
+    )

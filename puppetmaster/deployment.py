@@ -446,7 +446,7 @@ class Deployment:
         return Snapshot(
             alive=sum(replica.alive for replica in self.replicas.values()),
             replicas=len(self.replicas),
-            rows_read=sum(s.rows_out for s in stats if operators[s.operator].kind == "source"),
+            rows_read=sum(s.rows_in for s in stats if operators[s.operator].kind == "source"),
             rows_written=sum(s.rows_out for s in stats if operators[s.operator].kind == "sink"),
             frontier=min((s.frontier for s in stats if operators[s.operator].kind == "sink"), default=0),
             memory_mb=sum(s.memory_kb for s in stats) / 1024,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from dadstorm import audit, logs
+from dadstorm.chains import chained
 from dadstorm.durable.kept import Kept
 from dadstorm.durable.kept import kept as durable_run
 from dadstorm.errors import DadstormError, RunFailed
@@ -141,7 +142,8 @@ def prepared(options: Options, pcs: PrivatePcs, interrupts: Interrupts, *, unatt
             logs.configure(process="puppetmaster", file=os.path.join(folder, "puppetmaster.log"))
             for warning in () if options.quiet else (*plan.warnings, *(script.warnings if script else ())):
                 print(f"warning: {warning}", file=sys.stderr)
-            yield Prepared(kept.plan, script, pcs, folder, options, kept)
+            watched = script is not None or not unattended
+            yield Prepared(kept.plan if watched else chained(kept.plan), script, pcs, folder, options, kept)
     finally:
         pcs.end()
 

@@ -1,7 +1,7 @@
 """Slices: the unit of ordered processing, and how each of the three kinds moves along the line.
 
 A ``SourceSlice`` turns records into tiles, as far as its window allows. A ``WorkSlice`` merges its inlets below the
-frontier, runs the kernel over the merged rows and emits the result. A ``SinkSlice`` merges likewise and hands the rows
+frontier, runs the kernels over the merged rows and emits the result. A ``SinkSlice`` merges likewise and hands the rows
 over to be written. Each has a ``done`` position (all below is emitted) and a ``safe`` cut (all below is never needed
 again, here or downstream); the frontier flows downstream in tiles, safe flows upstream in messages.
 
@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from dadstorm.core.again import Again
 from dadstorm.core.audit import Audit, Audited
+from dadstorm.core.chain import Chain
 from dadstorm.core.keeper import Keeper, KeeperAction
-from dadstorm.core.kernel import DEAD, Kernel, identify
+from dadstorm.core.kernel import DEAD
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
 from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
@@ -170,8 +171,11 @@ class SourceSlice(Slice):
         stride: Stride,
         window: Window,
         schema: pa.Schema,
+        chain: Chain | None = None,
     ) -> None:
+        """``chain``: what becomes of the rows before they are emitted."""
         super().__init__(index, cut, outlets, keeper, stride)
+        self._chain = chain
         self._window = window
         self._no_dead = Rows.empty(DEAD)
         self._before = cut
@@ -203,7 +207,7 @@ class SourceSlice(Slice):
         letters = self._no_dead if dead is None else dead
         self._window.emitted(hi, len(rows) + len(letters), rows.nbytes + letters.nbytes)
         self.rows_in += len(rows)
-        yield from self._emit(hi, (rows, letters))
+        yield from self._emit(hi, (rows if self._chain is None else self._chain.onward(rows), letters))
         yield from self._cut(self.stride.reached(self.done), mark_at)
 
     @property
@@ -335,16 +339,14 @@ class WorkSlice(Slice):
         keeper: Keeper | None,
         stride: Stride,
         merger: Merger,
-        kernel: Kernel,
-        packing: Packing,
+        chain: Chain,
         schema: pa.Schema,
     ) -> None:
         super().__init__(index, cut, outlets, keeper, stride)
         self.merger = merger
-        self._kernel = kernel
+        self._chain = chain
         self._row = START - 1
         """The seq of the last row that was processed."""
-        self._packing = packing
         self._nothing = (Rows.empty(schema), Rows.empty(DEAD))
         self._held: list[tuple[Rows, Rows]] = []
         """Outputs of a seq that is not complete yet: some of its rows are still to be processed."""
@@ -358,13 +360,13 @@ class WorkSlice(Slice):
         if rows is not None:
             self.rows_in += len(rows)
             self._row = int(rows.seq[-1])
-            self._held.append(identify(rows, self._kernel.process(rows), self._packing))
+            self._held.append(self._chain.process(rows))
         hi = self.merger.position
         if hi > self.done:
             yield from self._emit(hi, self._release(hi))
         cut = self.stride.reached(self.done, self._row)
         if cut is not None:
-            yield from self._snapshot(cut, self._kernel.delta(), None)
+            yield from self._snapshot(cut, self._chain.delta(), None)
             if cut == self.done and self.stands_still:
                 yield from self.stand(True)
         repeats = self.merger.repeats(self.done)
@@ -374,7 +376,7 @@ class WorkSlice(Slice):
     def _again(self, rows: Rows) -> Iterator[Send]:
         """At-least-once: process repeats, and pass on what comes of them."""
         self.rows_in += len(rows)
-        ports = identify(rows, self._kernel.process(rows), self._packing)
+        ports = self._chain.process(rows)
         for outlet in self.outlets:
             if len(ports[outlet.port]):
                 yield from outlet.again(ports[outlet.port])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dadstorm.core.audit import Audit, Witness
+from dadstorm.core.chain import Chain
 from dadstorm.core.keeper import Keeper
 from dadstorm.core.kernel import Kernel
 from dadstorm.core.messages import Peer
@@ -38,6 +39,7 @@ class Wiring:
             self._stride(),
             self._window(),
             self._operator.schema,
+            self._chain() if self._operator.members else None,
         )
         slice_.audit = self._audit(index, base)
         return slice_
@@ -51,9 +53,9 @@ class Wiring:
         return slice_
 
     def work(self, index: int, incarnation: int, base: Delta) -> WorkSlice:
-        kernel = self._make_kernel(self._operator)
+        chain = self._chain()
         if base.table is not None:
-            kernel.restore(base.table)
+            chain.restore(base.table)
         slice_ = WorkSlice(
             index,
             base.cut,
@@ -61,12 +63,17 @@ class Wiring:
             self._keeper(index, incarnation, base),
             self._stride(),
             self._merger(base.cut),
-            kernel,
-            self._operator.packing,
+            chain,
             self._operator.schema,
         )
         slice_.audit = self._audit(index, base)
         return slice_
+
+    def _chain(self) -> Chain:
+        first, *others = self._operator.members or (self._operator,)
+        made = [(self._make_kernel(one), one.packing) for one in others]
+        head = None if first.kind == "source" else (self._make_kernel(first), first.packing)
+        return Chain(head, made, self._operator.schema)
 
     def _audit(self, index: int, base: Delta) -> Audit | None:
         return Audit(index, self._plan.span, base.cut, base.mark) if self._plan.audit else None

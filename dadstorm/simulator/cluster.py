@@ -440,7 +440,7 @@ class Cluster:
     def _open(self, process: Process, action: Open) -> None:
         operator = process.machine.operator
         if operator.kind == "source":
-            records = self._records[operator.name]
+            records = self._records[operator.head.name]
             source = SimulatedSource.opened(records, action.slice, operator.slices, action.cut)
             process.sources[action.slice] = source
         else:

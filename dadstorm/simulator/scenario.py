@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dadstorm.chains import chained
 from dadstorm.core.rows import Rows
 from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
@@ -25,11 +26,13 @@ from dadstorm.simulator import oracle
 from dadstorm.simulator.cluster import Cluster, StateLost, Stuck, Wrong
 from dadstorm.simulator.disk import Row
 from dadstorm.simulator.faults import SUSPECT_AFTER_MS, Storm
-from dadstorm.simulator.topologies import STATEFUL, draw_plan, draw_records
+from dadstorm.simulator.topologies import STATEFUL, alike, draw_plan, draw_records
 
 PATIENCE_MS = 60_000.0
 """When everything works, a run of these takes a few seconds of simulated time at most."""
 
+CHAINED = 8
+"""Of so many seeds one has its operators chained, where they can be."""
 AUDITED = 4
 """Of so many seeds one runs under audit, if its semantics has one, so that both ways are tried."""
 SPANS = (1, 4, 16, 64)
@@ -71,12 +74,13 @@ class Scenario:
         self.records = draw_records(chance, self.plan)
         if self.plan.semantics == "exactly-once" and seed % AUDITED == 0:
             self.plan = msgspec.structs.replace(self.plan, audit=True, span=SPANS[seed // AUDITED % len(SPANS)])
+        self.plan = alike(self.plan) if seed % CHAINED == 5 else msgspec.structs.replace(self.plan, chain=False)
         slices = sum(operator.slices for operator in self.plan.operators if operator.kind == "source")
         self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()) // slices)
         self.expected = oracle.expected(self.plan, self.records)
 
     def run(self) -> Outcome:
-        plan = self.plan
+        plan = chained(self.plan) if self.plan.chain else self.plan
         cluster = Cluster(plan, self.records, lambda one: make_kernel(one, plan), self.seed, faults=self.storm)
         problem: str | None
         try:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -46,6 +47,18 @@ def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
         recovery=chance.choice(("respawn", "respawn", "spread")),
         durable=Durable("") if semantics != "at-most-once" and chance.random() < 0.25 else None,
     )
+
+
+def alike(plan: Plan) -> Plan:
+    """The plan with the same slices and replicas everywhere, so that there is much to chain."""
+    first = plan.operators[0]
+    same = [
+        operator
+        if operator.kind == "sink"
+        else msgspec.structs.replace(operator, slices=first.slices, replicas=first.replicas)
+        for operator in plan.operators
+    ]
+    return msgspec.structs.replace(plan, operators=tuple(same), durable=None)
 
 
 def draw_records(chance: random.Random, plan: Plan) -> dict[str, Rows]:

@@ -65,7 +65,7 @@ def load(
         chosen.name, finished, chosen.semantics, chosen.window_rows, chosen.window_bytes, chosen.snapshot_every_ms,
         chosen.flush_every_ms, chosen.span, chosen.seed, chosen.logging, ctx.base, ctx.libs, report.warnings,
         chosen.suspect_after_ms, chosen.backups, chosen.script, ctx.hosts, recovery=chosen.recovery,
-        durable=chosen.durable,
+        durable=chosen.durable, chain=chosen.chain,
     )  # fmt: skip
 
 

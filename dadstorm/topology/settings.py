@@ -46,6 +46,7 @@ class Settings:
     recovery: Recovery = "respawn"
     script: tuple[ScriptLine, ...] = ()
     durable: Durable | None = None
+    chain: bool = True
 
 
 def read(report: Report, section: Section, path: str) -> Settings:
@@ -74,6 +75,8 @@ def read(report: Report, section: Section, path: str) -> Settings:
         settings.seed = values.integer(report, node, "seed", 0, values.INT64_MAX) or 0
     if node := section.get("ragged"):
         settings.ragged = bool(values.boolean(report, node, "ragged"))
+    if node := section.get("chain"):
+        settings.chain = values.boolean(report, node, "chain") is not False
     if node := section.get("suspect_after"):
         after = values.duration_ms(report, node, "suspect_after", SUSPECT_MS_MIN, HOUR_MS)
         settings.suspect_after_ms = after or settings.suspect_after_ms

@@ -15,6 +15,7 @@ from dadstorm.topology.report import Place, Report, closest, listed, nearest
 TOPOLOGY = (
     "name", "semantics", "sources", "operators", "sinks", "window", "snapshot_every", "flush_every", "span", "seed",
     "logging", "hosts", "ragged", "suspect_after", "backups", "recovery", "script", "durable",
+    "chain",
 )  # fmt: skip
 WINDOW = ("rows", "bytes")
 

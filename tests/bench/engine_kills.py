@@ -99,7 +99,7 @@ def lives_on(folder: Path, master: str) -> tuple[str, bool]:
 def one_life(folder: Path, master: str, resume: bool, chance: random.Random | None) -> tuple[str, bool]:
     """Start or resume, and kill; how it went, and whether it is complete."""
     arguments = [*_arguments(master), *(["--resume"] if resume else [])]
-    process = subprocess.Popen(command(folder, *arguments), cwd=folder, env=environment())
+    process = subprocess.Popen(command(folder, *arguments), cwd=folder, env=environment(), stderr=subprocess.PIPE)
     try:
         told = "in peace"
         if chance is not None:
@@ -114,11 +114,15 @@ def one_life(folder: Path, master: str, resume: bool, chance: random.Random | No
                 told += ", then the driver"
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
-        code = process.wait(600)
+        _, words = process.communicate(timeout=600)
     finally:
         if process.poll() is None:
             process.kill()
-    return f"{told}, exit {code}", code == 0
+    # The life before may have been killed when all was done.
+    over = process.returncode == 0 or b"the last run is complete" in words
+    if not over and process.returncode > 0:
+        raise Wrong(f"{told}, exit {process.returncode}: {words.decode(errors='replace')}")
+    return f"{told}, exit {process.returncode}", over
 
 
 def _arguments(master: str) -> list[str]:

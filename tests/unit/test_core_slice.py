@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dadstorm.core import slice as slices
+from dadstorm.core.chain import Chain
 from dadstorm.core.kernel import DEAD, Dead, Output, Stateless
 from dadstorm.core.line import END, Packing
 from dadstorm.core.messages import Peer
@@ -56,7 +57,7 @@ def merger(channels: Sequence[tuple[int, int]] = ((0, 0), (1, 0)), gaps_allowed:
 
 def work_slice(outlets: Sequence[Outlet] | None = None) -> WorkSlice:
     made = [outlet()] if outlets is None else outlets
-    return WorkSlice(0, 0, made, None, Stride(1000, STRIDE), merger(), Twice(), PACKING, SCHEMA)
+    return WorkSlice(0, 0, made, None, Stride(1000, STRIDE), merger(), Chain((Twice(), PACKING), (), SCHEMA), SCHEMA)
 
 
 def sink_slice() -> SinkSlice:

@@ -17,11 +17,6 @@ from dataclasses import dataclass
 from dadstorm.plan import Operator, Plan
 
 
-def has_state(operator: Operator) -> bool:
-    """Whether what an operator makes of a tuple depends on those before it."""
-    return operator.kind in ("count", "uniq") or operator.params.get("mode") == "keyed"
-
-
 @dataclass(frozen=True, slots=True)
 class Stages:
     """The layout of a plan. ``of[i]`` is the stage of operator i; sinks have the number after the last."""
@@ -53,7 +48,7 @@ def lay_out(plan: Plan, width: int) -> Stages:
     of: list[int] = []
     for operator in plan.operators:
         before = max((of[plan.index(link.operator)] for link in operator.inputs), default=0)
-        of.append(-1 if operator.kind == "sink" else before + has_state(operator))
+        of.append(-1 if operator.kind == "sink" else before + operator.has_state)
         last = max(last, of[-1])
     of = [last + 1 if stage < 0 else stage for stage in of]
     readers = [

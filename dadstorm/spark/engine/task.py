@@ -28,7 +28,7 @@ from dadstorm.operators import make_kernel
 from dadstorm.plan import Plan
 from dadstorm.sources import Mark, Reader, make_reader
 from dadstorm.spark.engine.parcels import Kind, Parcel, Sent, received, sent, to_driver
-from dadstorm.spark.engine.stages import Stages, has_state, lay_out
+from dadstorm.spark.engine.stages import Stages, lay_out
 from dadstorm.spark.engine.states import StateFile, restore, save
 from dadstorm.spark.engine.work import Work, part_of
 
@@ -168,7 +168,7 @@ class _Task:
             step = self._step
             at, kernel = _kernels.pop((step.run, operator, slice_index), (-1, None))
             one = self._plan.operators[operator]
-            if kernel is None or (has_state(one) and at != step.lo):
+            if kernel is None or (one.has_state and at != step.lo):
                 kernel = make_kernel(one, self._plan)
                 restore(kernel, step.folder, step.states.get(operator, {}).get(slice_index, ()))
             self._used[operator, slice_index] = kernel
@@ -178,7 +178,7 @@ class _Task:
         step = self._step
         for (operator, slice_index), kernel in self._used.items():
             one = self._plan.operators[operator]
-            if has_state(one):
+            if one.has_state:
                 before = step.states.get(operator, {}).get(slice_index, ())
                 name = f"{one.name}.{slice_index}"
                 kept = save(kernel, step.folder, before, step.hi, name, step.sync)

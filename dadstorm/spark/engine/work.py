@@ -19,7 +19,7 @@ from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator, Plan
 from dadstorm.spark.engine.parcels import Kind, Parcel, tiles, to_driver
-from dadstorm.spark.engine.stages import Stages, has_state
+from dadstorm.spark.engine.stages import Stages
 
 CALL_ROWS = 1 << 17
 """Rows that a kernel gets at once."""
@@ -53,7 +53,7 @@ class Work:
             sent: dict[int, list[tuple[int, Rows]]] = defaultdict(list)
             for (consumer, slice_index, input_index), parts in arrived.items():
                 if consumer == index:
-                    sent[slice_index if has_state(operator) else 0] += [(input_index, rows) for rows in parts]
+                    sent[slice_index if operator.has_state else 0] += [(input_index, rows) for rows in parts]
             if index in self._here:
                 sent[0] += self._here.pop(index)
             for slice_index in sorted(sent):
