@@ -29,7 +29,7 @@ class _Held:
 class Holder:
     def __init__(self, number: int, incarnation: int) -> None:
         self._number = number
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._held: dict[tuple[int, int], _Held] = {}
         self._given: dict[tuple[int, int], int] = {}
         """Per slice: the highest incarnation that has asked for it."""
@@ -78,6 +78,6 @@ class Holder:
         operator, index = key
         known = max(incarnation, self._known(key))
         if held is None or held.incarnation < known:
-            return Held(operator, index, known, self._number, self._incarnation, -1, -1)
+            return Held(operator, index, known, self._number, self.incarnation, -1, -1)
         cut, settled = held.vault.newest, held.vault.settled
-        return Held(operator, index, held.incarnation, self._number, self._incarnation, cut, settled)
+        return Held(operator, index, held.incarnation, self._number, self.incarnation, cut, settled)

@@ -165,6 +165,7 @@ class Found(msgspec.Struct, tag="found", frozen=True):
     holder: int
     cut: int
     mark: dict[str, Any] | None = None
+    holder_incarnation: int = 0
 
 
 class Beat(msgspec.Struct, tag="beat", frozen=True):

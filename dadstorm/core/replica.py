@@ -283,7 +283,10 @@ class ReplicaMachine:
         return slice_.keeper.held(message)
 
     def _answered(self, message: Found, body: Body) -> Iterator[Action]:
-        """A holder's answer to our Seek; when all have answered, resume."""
+        """A holder's answer to our Seek; when all have answered, resume. One that has been replaced, and lives on
+        somewhere, does not answer for its successor, who may have newer copies."""
+        if message.holder in self.ring and message.holder_incarnation < self.ring.incarnation(message.holder):
+            return
         for seeking in self._seekings:
             if message.operator == self.me.operator and message.slice in seeking.slices:
                 assert not isinstance(body, Rows)
@@ -419,7 +422,8 @@ def give(holder: Holder, number: int, seek: Seek, slice_index: int) -> Give:
     to = Peer(seek.operator, seek.replica)
     found = holder.give(to.operator, slice_index, seek.incarnation)
     if found is None:
-        return Give(to, Found(to.operator, slice_index, 0, number, -1), None)
+        return Give(to, Found(to.operator, slice_index, 0, number, -1, None, holder.incarnation), None)
     incarnation, base = found
     mark = None if base.mark is None else dict(base.mark)
-    return Give(to, Found(to.operator, slice_index, incarnation, number, base.cut, mark), base.table)
+    message = Found(to.operator, slice_index, incarnation, number, base.cut, mark, holder.incarnation)
+    return Give(to, message, base.table)

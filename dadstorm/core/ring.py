@@ -70,6 +70,10 @@ class Ring:
         """The others that have not been heard of for too long."""
         return [replica for replica, member in self._members.items() if member.health is Health.SUSPECTED]
 
+    def __contains__(self, replica: int) -> bool:
+        """Whether it is one of the others."""
+        return replica in self._members
+
     def is_down(self, replica: int) -> bool:
         member = self._members.get(replica)
         return member is not None and member.health is Health.DOWN

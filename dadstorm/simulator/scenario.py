@@ -74,7 +74,8 @@ class Scenario:
         self.records = draw_records(chance, self.plan)
         if self.plan.semantics == "exactly-once" and seed % AUDITED == 0:
             self.plan = msgspec.structs.replace(self.plan, audit=True, span=SPANS[seed // AUDITED % len(SPANS)])
-        self.plan = alike(self.plan) if seed % CHAINED == 5 else msgspec.structs.replace(self.plan, chain=False)
+        chains = seed % CHAINED == CHAINED - 1
+        self.plan = alike(self.plan) if chains else msgspec.structs.replace(self.plan, chain=False)
         slices = sum(operator.slices for operator in self.plan.operators if operator.kind == "source")
         self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()) // slices)
         self.expected = oracle.expected(self.plan, self.records)
