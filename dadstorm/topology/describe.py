@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dadstorm.chains import chained
 from dadstorm.core.ports import DEAD_LETTERS
 from dadstorm.plan import Operator, Plan
 from dadstorm.topology.fields import show
@@ -78,7 +79,9 @@ def _routing(plan: Plan, operator: Operator) -> str:
 
 
 def _settings(plan: Plan) -> list[str]:
+    chains = [operator.name for operator in chained(plan).operators if operator.members]
     return [
+        *([f"chained, where nobody looks at single operators: {', '.join(chains)}"] if chains else []),
         f"window {plan.window_rows} tuples, {show_size(plan.window_bytes)}; "
         f"snapshots every {_time(plan.snapshot_every_ms)}; "
         f"flush every {_time(plan.flush_every_ms)}; span {plan.span}; seed {plan.seed}; logging {plan.logging}",

@@ -10,6 +10,7 @@ import pytest
 from dadstorm.chains import chained
 from dadstorm.plan import Plan, Routing
 from dadstorm.topology import load
+from dadstorm.topology.describe import describe
 
 SOURCE = "sources: {lines: {generate: {n: counter, k: {int: [0, 9]}, w: {words: {count: 2}}}, count: 10}}\n"
 
@@ -87,3 +88,8 @@ def test_an_audit_finds_every_operator(tmp_path: Path) -> None:
 def test_dead_letters_keep_an_operator_apart(tmp_path: Path) -> None:
     plan = compiled(tmp_path, "  a: {input: lines, split: w, on_error: dead-letter}\n  b: {input: a, dup: }")
     assert names(chained(plan)) == ["lines", "a", "b"]
+
+
+def test_check_tells_what_is_chained(tmp_path: Path) -> None:
+    assert "single operators: lines+a\n" in describe(compiled(tmp_path, "  a: {input: lines, filter: n > 1}"))
+    assert "single operators" not in describe(compiled(tmp_path, "  a: {input: lines, count: n}"))
