@@ -13,8 +13,8 @@ A chain has one state at most, and a source none but its own, so snapshots are w
 alone: a user's code gets a process of its own, and the time that it takes runs beside everything else. So are operators
 with dead letters. IDs are the same as ever, and so is the output.
 
-Only who watches single operators could tell: under an audit, with full logging, a script or a console, and where state
-is kept on disk by operator, nothing is chained.
+Only who watches single operators could tell: under an audit, with full logging, a script or a console, on PCSs that
+somebody may attach to, and where state is kept on disk by operator, nothing is chained.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from __future__ import annotations
 import msgspec
 
 from dadstorm.core.ports import MAIN
-from dadstorm.plan import Input, Operator, Plan
+from dadstorm.plan import LOCAL, Input, Operator, Plan
 
 CHAINED = ("filter", "dup", "split", "count", "uniq")
 KEEP_KEYS = ("filter", "dup")
 """Operators whose outputs have the fields of their parents, as they are."""
 JOINT = "+"
 """Between the names of members. No operator's name has it."""
+NAME_MAX = 150
+"""A chain's name is that of its replicas' files."""
 
 
 def chained(plan: Plan) -> Plan:
     """The plan with its chains as operators."""
-    if not plan.chain or plan.audit or plan.logging == "full" or plan.durable is not None or plan.script:
+    watched = plan.audit or plan.logging == "full" or plan.script or plan.durable is not None
+    if not plan.chain or watched or any(one.host != LOCAL for each in plan.operators for one in each.replicas):
         return plan
     chains: list[list[Operator]] = []
     at: dict[str, list[Operator]] = {}
@@ -67,7 +70,9 @@ def _follows(plan: Plan, operator: Operator) -> bool:
 
 
 def _fits(chain: list[Operator], operator: Operator) -> bool:
-    """Whether a chain's slices have the tuples that an operator's would."""
+    """Whether a chain's slices have the tuples that an operator's would, and its name has room."""
+    if sum(len(one.name) + len(JOINT) for one in chain) + len(operator.name) > NAME_MAX:
+        return False
     if not operator.has_state:
         return True
     if chain[0].kind == "source" or any(one.has_state for one in chain):

@@ -194,7 +194,8 @@ def _shape(plan: Plan) -> list[str]:
     if not 1 <= len(plan.operators) <= OPERATORS_MAX:
         return [f"a plan with {len(plan.operators)} operators"]
     names = [operator.name for operator in plan.operators]
-    problems = [f"{name[:100]!r} is no name" for name in [plan.name, *names] if not _is_name(name)]
+    problems = [f"{name[:100]!r} is no name" for name in names if not _is_name(name)]
+    problems += [] if _NAME.match(plan.name) else [f"{plan.name[:100]!r} is no name"]
     problems += [f"operator {one.name[:100]!r}: is no chain of its members" for one in plan.operators if not _fits(one)]
     problems += [
         f"operator {operator.name[:100]!r}: {len(operator.replicas)} replicas, {operator.slices} slices"
@@ -209,7 +210,7 @@ def _shape(plan: Plan) -> list[str]:
 
 
 def _is_name(name: str) -> bool:
-    return all(_NAME.match(part) for part in name.split(JOINT))
+    return len(name) <= 200 and all(_NAME.match(part) for part in name.split(JOINT))
 
 
 def _fits(operator: Operator) -> bool:

@@ -35,7 +35,7 @@ class StdinPump:
             if operator.kind == "source" and operator.params["type"] == "stdin":
                 from dadstorm.sources.live import stdin_path  # Much comes with it that other sources do not need.
 
-                return StdinPump(stdin_path(sockets, operator.name))
+                return StdinPump(stdin_path(sockets, operator.head.name))
         return StdinPump(None)
 
     def __enter__(self) -> StdinPump:

@@ -84,10 +84,19 @@ def _write(path: str, parts: Iterable[bytes | memoryview], sync: bool) -> None:
 def read(path: str) -> tuple[bytes, memoryview]:
     """The header and the body of a file; Damaged unless it is, to the bit, what was written."""
     if remote.is_remote(path):
-        data = memoryview(remote.read(path))
-    else:
-        with open(path, "rb") as file:
-            data = memoryview(file.read())
+        try:
+            return _checked(path, memoryview(remote.read(path)))
+        except FileNotFoundError:
+            pass
+        try:
+            return _checked(path, memoryview(remote.read_unfinished(path)))
+        except Damaged:
+            raise FileNotFoundError(path) from None
+    with open(path, "rb") as file:
+        return _checked(path, memoryview(file.read()))
+
+
+def _checked(path: str, data: memoryview) -> tuple[bytes, memoryview]:
     if len(data) < _HEAD.size + _CHECK_BYTES:
         raise Damaged(path, f"it has {len(data)} bytes, too few for any")
     magic, version, _, header_bytes, body_bytes = _HEAD.unpack_from(data)

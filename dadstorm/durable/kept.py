@@ -56,7 +56,10 @@ class Kept:
         durable = self.plan.durable
         if durable is None or not remote.is_remote(durable.folder):
             return
-        now = _read(durable.folder)
+        try:
+            now = _read(durable.folder)
+        except UserError as error:
+            raise RunFailed(str(error)) from None
         if now is None or (now.run, now.life) != (durable.run, durable.life):
             raise RunFailed(f"somebody else goes on with the run in {durable.folder}: this one stops")
 
@@ -72,7 +75,7 @@ def ended(plan: Plan) -> bool:
     if plan.durable is None:
         return True
     manifest = _read(plan.durable.folder)
-    if manifest is None or manifest.run != plan.durable.run:
+    if manifest is None or (manifest.run, manifest.life) != (plan.durable.run, plan.durable.life):
         return False
     _write(plan, msgspec.structs.replace(manifest, ended=True))
     return True
@@ -155,7 +158,7 @@ def matters(plan: Plan) -> dict[str, Any]:
     operators = {}
     for operator in plan.operators:
         told = msgspec.to_builtins(operator)
-        del told["name"], told["replicas"]
+        del told["name"], told["replicas"], told["members"]
         told["params"] = {key: value for key, value in told["params"].items() if key not in FREE}
         operators[operator.name] = told
     whole = {"semantics": plan.semantics, "seed": plan.seed, "span": plan.span, "operators": operators}

@@ -1,8 +1,8 @@
 """Files on other file systems, through Arrow: ``s3://``, ``gs://``, ``abfss://`` (object stores) and ``hdfs://``.
 
 A file appears under its name only when it is complete, as on a disk. An object store promises so by itself. On HDFS a
-file is written under another name and renamed; as no rename replaces a file there, the old one is removed first, and
-whoever comes just then finds the new one under its other name.
+file is written under another name and renamed; as no rename replaces a file there, the old one is removed first (Arrow
+does that), and whoever comes just then finds the new one under its other name.
 
 Who may use them, and where they are, is told as other programs are told: by the environment (``AWS_ACCESS_KEY_ID``,
 ``AWS_ENDPOINT_URL``, …), by the user's profile, by the machine's role. No secret passes through here.
@@ -10,7 +10,6 @@ Who may use them, and where they are, is told as other programs are told: by the
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -36,25 +35,24 @@ def normal(path: str) -> str | None:
 
 
 def read(path: str) -> bytes:
+    return _read(*_found(path))
+
+
+def read_unfinished(path: str) -> bytes:
+    """What was about to become this file, where files are renamed: all of it if the old one has made way already."""
     system, place = _found(path)
-    try:
-        return _read(system, place)
-    except FileNotFoundError:
-        if _whole_at_once(system):
-            raise
-        return _read(system, place + SCRATCH)
+    if _whole_at_once(system):
+        raise FileNotFoundError(path)
+    return _read(system, place + SCRATCH)
 
 
 def write(path: str, parts: Iterable[bytes | memoryview]) -> None:
     """Put a file there, whole or not at all, in place of the one that was there."""
     system, place = _found(path)
-    renames = not _whole_at_once(system)
-    with system.open_output_stream(place + SCRATCH if renames else place) as file:
-        for part in parts:
-            file.write(part)
-    if renames:
-        with contextlib.suppress(FileNotFoundError):
-            system.delete_file(place)
+    data = b"".join(parts)  # At once: an object store takes for complete what it has when a stream is closed.
+    with system.open_output_stream(place if _whole_at_once(system) else place + SCRATCH) as file:
+        file.write(data)
+    if not _whole_at_once(system):
         system.move(place + SCRATCH, place)
 
 
@@ -109,12 +107,16 @@ def _found(path: str) -> tuple[Any, str]:
     scheme, _, rest = path.partition("://")
     host, _, place = rest.partition("/")
     system, root = _system(f"{scheme}://{host}/")
-    return system, f"{root.rstrip('/')}/{place}"
+    whole = f"{root.rstrip('/')}/{place}"
+    return system, whole if scheme == "hdfs" else whole.lstrip("/")
 
 
 @lru_cache(8)
 def _system(root: str) -> tuple[Any, str]:
     from pyarrow.fs import FileSystem
 
-    system, place = FileSystem.from_uri(root)
+    try:
+        system, place = FileSystem.from_uri(root)
+    except (ValueError, NotImplementedError) as error:
+        raise OSError(str(error)) from None
     return system, place

@@ -54,6 +54,14 @@ def test_chains_do_not_change_a_byte(tmp_path: Path) -> None:
     assert logs == ["before+counts+after.0.log", "before+counts+after.1.log", "made+some.0.log"]
 
 
+def test_standard_input_reaches_a_source_that_is_chained(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(
+        "sources: {lines: {stdin: csv, fields: [a, b]}}\noperators: {f: {input: lines, filter: a != 2}}"
+    )
+    run("run", "t.yaml", cwd=tmp_path, stdin=b"1,x\n2,y\n3,z\n").ok()
+    assert (tmp_path / "out" / "f.csv").read_text().split() == ["1,x", "3,z"]
+
+
 @pytest.mark.parametrize("recovery", ["respawn", "spread"])
 def test_every_process_of_a_chain_may_be_killed(tmp_path: Path, recovery: str) -> None:
     wanted = expected(tmp_path, 30_000)

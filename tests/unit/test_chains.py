@@ -85,6 +85,20 @@ def test_an_audit_finds_every_operator(tmp_path: Path) -> None:
     assert chained(plan) == plan
 
 
+def test_a_chain_s_name_is_never_too_long_for_a_file(tmp_path: Path) -> None:
+    chosen = [f"remove_invalid_rows_{number:02d}" for number in range(16)]
+    before = ["lines", *chosen[:-1]]
+    text = "".join(f"  {b}: {{input: {a}, filter: n > 1}}\n" for a, b in zip(before, chosen, strict=True))
+    found = chained(compiled(tmp_path, text))
+    assert 1 < len(names(found)) < 4
+    assert all(len(name) <= 200 for name in names(found))
+
+
+def test_what_can_be_attached_to_is_not_chained(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, "  a: {input: lines, filter: n > 1, on: 10.0.0.2}\n  b: {input: a, dup: , on: 10.0.0.2}")
+    assert chained(plan) == plan
+
+
 def test_dead_letters_keep_an_operator_apart(tmp_path: Path) -> None:
     plan = compiled(tmp_path, "  a: {input: lines, split: w, on_error: dead-letter}\n  b: {input: a, dup: }")
     assert names(chained(plan)) == ["lines", "a", "b"]

@@ -23,7 +23,7 @@ from dadstorm.core.vault import Delta, Vault
 from dadstorm.durable import files
 from dadstorm.durable.disk import Disk
 from dadstorm.durable.files import Damaged
-from dadstorm.durable.kept import Kept, ended, kept
+from dadstorm.durable.kept import Kept, ended, kept, matters
 from dadstorm.durable.shelf import Rank, Settled, Shelf
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Durable, Plan
@@ -226,6 +226,14 @@ def test_a_slice_that_is_resumed_is_safe_of_its_cut_only_when_all_its_holders_ha
     assert keeper.safe == 0
     list(keeper.held(Held(1, 0, 1, DISK, 0, 8, 8)))
     assert keeper.safe == 8
+
+
+def test_what_a_run_is_compared_by_is_what_it_always_was(tmp_path: Path) -> None:
+    """A run that was begun by an earlier version can be resumed by this one."""
+    for told in matters(plan_in(tmp_path))["operators"].values():
+        assert set(told) == {
+            "kind", "params", "inputs", "fields", "slices", "routing", "input_bits", "output_bits", "on_error",
+        }  # fmt: skip
 
 
 def test_a_pcs_lets_state_be_written_where_results_may_be(tmp_path: Path) -> None:

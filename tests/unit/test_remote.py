@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ class Killed(Exception):
 
 
 class Renaming(fs.FileSystemHandler):
-    """A folder as HDFS would show it: files are seen while they are written, no rename replaces one."""
+    """A folder as Arrow shows HDFS: files are seen while they are written, and one that is to be replaced is removed
+    before the other is renamed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,12 +43,14 @@ class Renaming(fs.FileSystemHandler):
         return self.local.open_input_stream(self._at(path))
 
     def move(self, src, dest):  # type: ignore[no-untyped-def]
+        self._step("delete")
+        Path(self._at(dest)).unlink(missing_ok=True)
         self._step("move")
-        assert not Path(self._at(dest)).exists()
         self.local.move(self._at(src), self._at(dest))
 
     def delete_file(self, path):  # type: ignore[no-untyped-def]
-        self._step("delete")
+        if not Path(self._at(path)).exists():
+            raise OSError(errno.EIO, "no reason given")
         self.local.delete_file(self._at(path))
 
     def delete_dir(self, path):  # type: ignore[no-untyped-def]
@@ -100,6 +104,23 @@ def test_who_dies_while_a_file_is_replaced_leaves_the_old_or_the_new_one(
     assert files.read("hdfs://node/kept/book")[0] == left
     files.write("hdfs://node/kept/book", b"three")
     assert files.read("hdfs://node/kept/book")[0] == b"three"
+
+
+def test_who_dies_while_the_first_file_is_written_leaves_none(hdfs: Renaming) -> None:
+    files.make_folder("hdfs://node/kept")
+    hdfs.dies_before = "move"
+    with pytest.raises(Killed):
+        files.write("hdfs://node/kept/book", b"one")
+    scratch = hdfs.folder / "kept" / "book.tmp"
+    scratch.write_bytes(scratch.read_bytes()[:-1])
+    with pytest.raises(FileNotFoundError):
+        files.read("hdfs://node/kept/book")
+
+
+@pytest.mark.parametrize("place", ["s3://bad bucket/x", "abfss://nohost/x"])
+def test_an_address_that_is_none_is_an_error_of_the_system(place: str) -> None:
+    with pytest.raises(OSError):
+        remote.read(place)
 
 
 def test_a_damaged_file_is_found_out(hdfs: Renaming) -> None:

@@ -180,6 +180,7 @@ class Driver:
             if one.kind == "sink"
         }
         after = msgspec.structs.replace(after, sinks=self._outputs.committed(after.cut), written=totals)
+        self._store.check()
         self._store.write(before, after)
         self.book = after
         log.info("committed", cut=after.cut, read=after.read, nbytes=found.nbytes, next=after.length)
