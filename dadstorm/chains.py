@@ -13,8 +13,9 @@ A chain has one state at most, and a source none but its own, so snapshots are w
 alone: a user's code gets a process of its own, and the time that it takes runs beside everything else. So are operators
 with dead letters. IDs are the same as ever, and so is the output.
 
-Only who watches single operators could tell: under an audit, with full logging, a script or a console, on PCSs that
-somebody may attach to, and where state is kept on disk by operator, nothing is chained.
+Only who watches single operators could tell: under an audit, with full logging, a script or a console, and where state
+is kept on disk by operator, nothing is chained. Who attaches to a run finds chains; commands take their members' names
+for them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import msgspec
 
 from dadstorm.core.ports import MAIN
-from dadstorm.plan import LOCAL, Input, Operator, Plan
+from dadstorm.plan import Input, Operator, Plan
 
 CHAINED = ("filter", "dup", "split", "count", "uniq")
 KEEP_KEYS = ("filter", "dup")
@@ -35,8 +36,7 @@ NAME_MAX = 150
 
 def chained(plan: Plan) -> Plan:
     """The plan with its chains as operators."""
-    watched = plan.audit or plan.logging == "full" or plan.script or plan.durable is not None
-    if not plan.chain or watched or any(one.host != LOCAL for each in plan.operators for one in each.replicas):
+    if not plan.chain or plan.audit or plan.logging == "full" or plan.durable is not None or plan.script:
         return plan
     chains: list[list[Operator]] = []
     at: dict[str, list[Operator]] = {}

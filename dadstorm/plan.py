@@ -183,6 +183,15 @@ class Plan(msgspec.Struct, frozen=True):
                     return one
         raise KeyError(name)
 
+    def called(self, name: str) -> str | None:
+        """The operator that somebody means by a name, in whatever case: it, or the chain that it is a member of."""
+        for exact in (True, False):
+            for operator in self.operators:
+                for one in (operator, *operator.members):
+                    if one.name == name or (not exact and one.name.lower() == name.lower()):
+                        return operator.name
+        return None
+
     def consumers(self, name: str) -> list[tuple[Operator, int]]:
         """Every (consumer, its input index) that reads any port of an operator."""
         return [(op, i) for op in self.operators for i, link in enumerate(op.inputs) if link.operator == name]

@@ -96,10 +96,7 @@ def resolved(plan: Plan, name: str) -> Side:
 
 
 def _operator(plan: Plan, text: str) -> str | None:
-    names = [operator.name for operator in plan.operators]
-    if text in names:
-        return text
-    return next((name for name in names if name.lower() == text.lower()), None)
+    return plan.called(text)
 
 
 def _there(what: str, text: str, names: dict[str, str] | list[str]) -> str:

@@ -56,6 +56,8 @@ class Known:
     replicas: Mapping[str, int]
     addresses: Mapping[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     """Who binds an address: operator and replica."""
+    chains: Mapping[str, str] = field(default_factory=dict)
+    """Per member of a chain, in lower case, the chain."""
 
     @staticmethod
     def of_file(operators: list[OldOperator]) -> Known:
@@ -75,7 +77,8 @@ class Known:
                 one = address(replica.address, Place(1, 1)) if replica.address else None
                 if one is not None:
                     bound[one.key] = (operator.name, index)
-        return Known({operator.name: len(operator.replicas) for operator in plan.operators}, bound)
+        chains = {member.name.lower(): operator.name for operator in plan.operators for member in operator.members}
+        return Known({operator.name: len(operator.replicas) for operator in plan.operators}, bound, chains)
 
 
 def read_script(path: str, plan: Plan | None = None) -> Script:
@@ -192,8 +195,8 @@ class _Arguments:
         if self._known is None or text in self._known.replicas:
             return text
         same = [name for name in self._known.replicas if name.lower() == text.lower()]
-        if same:
-            return same[0]
+        if same or text.lower() in self._known.chains:
+            return same[0] if same else self._known.chains[text.lower()]
         names = list(self._known.replicas)
         hint = f"; the operators are {', '.join(names)}" if len(names) <= SHOWN_MAX else nearest(text, names)
         self._wrong(f'there is no operator "{text}"{hint}')

@@ -148,6 +148,24 @@ def test_what_is_on_the_machine_of_the_puppetmaster_ends_with_it_and_so_does_the
     nothing_runs(hosts)
 
 
+def test_who_attaches_to_a_chained_run_may_name_its_members(hosts: Hosts) -> None:
+    text = (
+        "name: job\nsources: {g: {generate: {n: counter, k: {int: [0, 20]}}, rate: 4000}}\noperators:\n"
+        "  counts: {input: g, count: k, replicas: 2}\n  both: {input: counts, filter: count > 0, replicas: 2}\n"
+    )
+    (hosts.folder / "job.yaml").write_text(text)
+    with running("run", "job.yaml", "--out", hosts.output.parent, *hosts.where, cwd=hosts.folder) as command:
+        until(lambda: hosts.output.exists() and hosts.output.stat().st_size > 0, "rows come out")
+        kill(command)
+    commands = b"Crash both 1\nWait 1500\nStatus counts --json\nStop\n"
+    outcome = run(*hosts.attach("job"), cwd=hosts.folder, stdin=commands, program="puppetmaster").ok()
+    (after,) = [json.loads(line) for line in outcome.out.splitlines() if line.startswith("[")]
+    assert {(row["operator"], row["replica"]): row["incarnation"] for row in after} == {
+        ("counts+both", 0): 0, ("counts+both", 1): 1,
+    }  # fmt: skip
+    nothing_runs(hosts)
+
+
 # -- another PuppetMaster ---------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from dadstorm.chains import chained
 from dadstorm.plan import Plan, Routing
 from dadstorm.topology import load
 from dadstorm.topology.describe import describe
+from puppetmaster.commands import Crash, Interval, Partition, Slow, Status, WrongCommand, parse
 
 SOURCE = "sources: {lines: {generate: {n: counter, k: {int: [0, 9]}, w: {words: {count: 2}}}, count: 10}}\n"
 
@@ -94,9 +95,16 @@ def test_a_chain_s_name_is_never_too_long_for_a_file(tmp_path: Path) -> None:
     assert all(len(name) <= 200 for name in names(found))
 
 
-def test_what_can_be_attached_to_is_not_chained(tmp_path: Path) -> None:
-    plan = compiled(tmp_path, "  a: {input: lines, filter: n > 1, on: 10.0.0.2}\n  b: {input: a, dup: , on: 10.0.0.2}")
-    assert chained(plan) == plan
+def test_commands_take_a_members_name_for_its_chain(tmp_path: Path) -> None:
+    plan = compiled(tmp_path, "  a: {input: lines, count: k, replicas: 2}\n  b: {input: a, dup: , replicas: 2}")
+    found = chained(plan)
+    assert parse("crash B 1", found) == Crash("a+b", 1)
+    assert parse("Interval a 5", found) == Interval("a+b", 5)
+    assert parse("Slow b 0 7", found) == Slow("a+b", 0, 7)
+    assert parse("Partition b/1 lines", found) == Partition("a+b/1", "lines")
+    assert parse("Status a+b", found) == Status("a+b")
+    with pytest.raises(WrongCommand, match="there is no operator"):
+        parse("Crash c 0", found)
 
 
 def test_dead_letters_keep_an_operator_apart(tmp_path: Path) -> None:
