@@ -23,7 +23,7 @@ from core_kit import (
 
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.line import END
-from dadstorm.core.messages import Attach, Done, Here, Message, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import Attach, Done, Found, Here, Message, Peer, Safe, Tiles, Want
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
@@ -71,6 +71,18 @@ def test_it_asks_from_where_it_stands() -> None:
     list(work.handle(tiles(0, 10, (1,)), rows(4)))
     again = told(work.handle(Here(SOURCE, 0, 1, ((0, 1),))))
     assert again == [(Peer(SOURCE, 0), Attach(WORK, 0, 0, 0, (Want(0, 0, 10),)))], "to a new incarnation of a producer"
+
+
+def test_who_has_been_replaced_does_not_answer_for_its_successor() -> None:
+    """It lives on somewhere, and knows nothing of the copies that were made since."""
+    reborn = unborn(plan(), "work", 0, incarnation=2)
+    assert [to for to, _ in told(reborn.begin(living={1: 1, 2: 0}))] == [Peer(WORK, 1), Peer(WORK, 2)]
+    list(reborn.handle(Found(WORK, 0, 0, 2, -1)))
+    list(reborn.handle(Found(WORK, 0, 0, 1, -1, holder_incarnation=0)))
+    assert not reborn.resumed
+    list(reborn.handle(Found(WORK, 0, 1, 1, 10, holder_incarnation=1)))
+    assert reborn.resumed
+    assert reborn.works[0].done == 10
 
 
 def test_a_source_asks_nobody() -> None:
