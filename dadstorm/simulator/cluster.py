@@ -103,6 +103,10 @@ class NoFaults(Links):
     def look(self, process: Process) -> None:
         """See where a process stands after its turn."""
 
+    def may_die(self, process: Process) -> bool:
+        """Whether one that was to die soon still may."""
+        return True
+
 
 class Cluster:
     def __init__(
@@ -262,11 +266,7 @@ class Cluster:
             if process.actions_left is not None:
                 process.actions_left -= 1
                 if process.actions_left < 0:
-                    if self.processes.get(process.peer) is process:
-                        self.kill(process.peer, "in the middle of something")
-                    else:
-                        self._end(process, "dies, a zombie, in the middle of something")
-                    raise Died
+                    self._die(process)
             if isinstance(action, Tell | SendSettle):
                 self._send(process, action.to, action.message, None)
             elif isinstance(action, Send):
@@ -284,6 +284,17 @@ class Cluster:
             else:
                 assert isinstance(action, Lost)
                 self._lost(process, action)
+
+    def _die(self, process: Process) -> None:
+        """Between any two actions; unless too much would be lost by now."""
+        if self.processes.get(process.peer) is not process:
+            self._end(process, "dies, a zombie, in the middle of something")
+        elif self.faults.may_die(process):
+            self.kill(process.peer, "in the middle of something")
+        else:
+            process.actions_left = None
+            return
+        raise Died
 
     def _record(self, name: str, action: Audited) -> None:
         for digest in action.digests:

@@ -87,6 +87,10 @@ class Storm(NoFaults):
             if slice_.safe > self._reached.get(key, START):
                 self._reached[key] = slice_.safe
 
+    def may_die(self, process: Process) -> bool:
+        self.look(process)
+        return self._may_die(process.peer)
+
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _strike(self) -> None:
