@@ -164,14 +164,15 @@ class ReplicaMachine:
         yield from seeking.ask()
 
     def _who_may_hold(self, *, anew: bool) -> list[int]:
-        """Everybody who may have copies: the living of the ring and this replica itself. The PCS holds them for who
-        has no peers; with ``spread`` that may come to be. The disk has those of before everybody died, too."""
+        """Everybody who may have copies: those of the ring who are not known to be dead (who is only suspected may have
+        the newest, behind a network that was cut) and this replica itself. The PCS holds them for who has no peers;
+        with ``spread`` that may come to be. The disk has those of before everybody died, too."""
         disk = [DISK] if self.plan.durable and (self.plan.continues or not anew) else []
         if anew or not (self._keeps or self.operator.kind in ("source", "sink")):
             return disk
         if len(self.operator.replicas) == 1:
             return [PCS, *disk]
-        return [*self.ring.living, self.me.replica, *([PCS] if self.plan.recovery == "spread" else []), *disk]
+        return [*self.ring.undead, self.me.replica, *([PCS] if self.plan.recovery == "spread" else []), *disk]
 
     def _resume_what_is_found(self) -> Iterator[Action]:
         for seeking in [seeking for seeking in self._seekings if seeking.over]:

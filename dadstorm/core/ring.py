@@ -60,6 +60,11 @@ class Ring:
         }
 
     @property
+    def undead(self) -> list[int]:
+        """The others that are not known to be dead, though we may not have heard of them for long."""
+        return [replica for replica in self._order if not self.is_down(replica)]
+
+    @property
     def _order(self) -> list[int]:
         """The others, from the next one on."""
         size = len(self._members) + 1
@@ -85,7 +90,7 @@ class Ring:
         """Who holds the copies of one of our slices: the next ones, beginning at another one for each slice. Who is
         only suspected stays among them: on the other side of a cut network it may be the one that takes over, and then
         its copies must be as new as what was called safe here."""
-        others = [(replica, self._members[replica].incarnation) for replica in self._order if not self.is_down(replica)]
+        others = [(replica, self._members[replica].incarnation) for replica in self.undead]
         start = slice_index % len(others) if others else 0
         return dict((others[start:] + others[:start])[:backups])
 

@@ -23,7 +23,7 @@ from core_kit import (
 
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.line import END
-from dadstorm.core.messages import Attach, Done, Found, Here, Message, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import PCS, Adopt, Attach, Beat, Done, Found, Here, Message, Peer, Safe, Tiles, Want
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
@@ -83,6 +83,17 @@ def test_who_has_been_replaced_does_not_answer_for_its_successor() -> None:
     list(reborn.handle(Found(WORK, 0, 1, 1, 10, holder_incarnation=1)))
     assert reborn.resumed
     assert reborn.works[0].done == 10
+
+
+def test_who_adopts_a_slice_also_asks_those_it_only_suspects() -> None:
+    """Behind a network that was cut they may hold the newest copy."""
+    adopter = machine(plan(recovery="spread"), "work")
+    for now_ms in range(0, 2400, 400):
+        list(adopter.handle(Beat(WORK, 1, 0), now_ms=now_ms))
+        list(adopter.tick(now_ms, mark_at))
+    assert adopter.ring.suspected == [2]
+    asked = [to.replica for to, message in told(adopter.handle(Adopt(WORK, 0, 1, 0, ((1, 1),)))) if to.operator == WORK]
+    assert sorted(asked) == [PCS, 2]
 
 
 def test_a_source_asks_nobody() -> None:
