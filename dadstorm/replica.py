@@ -177,13 +177,14 @@ class ReplicaProcess:
         """One round: messages, work, sources, commits, reports."""
         machine = self._require_machine()
         lifeline = self._assignment.lifeline
+        now = now_ms()  # One for all: a rest that ended in between would leave us waiting for neither end nor reader.
         fds = [fd for sink in self._sinks.values() for fd in sink.wake_fds()]
         for index, reader in self._readers.items():
-            if self._rests[index].over(now_ms()) and machine.sources[index].room[0]:
+            if self._rests[index].over(now) and machine.sources[index].room[0]:
                 fds += reader.wake_fds()
         fds += [] if self._disk is None else [self._disk.wake_fd]
         self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
-        received, woke = self._endpoint.receive(self._patience_ms(machine))
+        received, woke = self._endpoint.receive(self._patience_ms(machine, now))
         if lifeline in woke:
             raise LifelineClosed
         for item in self._late.pass_on(received, (isinstance(item.message, PEERS) for item in received), now_ms()):
@@ -226,22 +227,22 @@ class ReplicaProcess:
         ring = [address for number, address in enumerate(self._where.addresses[operator]) if number != replica]
         return sorted({self._assignment.pcs, *ring})
 
-    def _patience_ms(self, machine: ReplicaMachine) -> float:
+    def _patience_ms(self, machine: ReplicaMachine, now: float) -> float:
         """How long to wait for messages: not at all while there is work."""
         if self._late:
             return REST_MS_MIN
         if not self._started:
             return IDLE_MS
-        wait_ms = self._pace.wait_ms(now_ms())
+        wait_ms = self._pace.wait_ms(now)
         if wait_ms or machine.has_work():
             return min(wait_ms, IDLE_MS)
         patience = IDLE_MS
         # What was asked for and takes its time wakes us when it is done.
         if any(self._asked[index] < machine.sinks[index].done for index in self._sinks):
-            patience = max(0.0, self._next_commit - now_ms())
+            patience = max(0.0, self._next_commit - now)
         for index, reader in self._readers.items():
             if index in machine.sources and machine.sources[index].room[0]:
-                patience = min(patience, self._rests[index].left_ms(now_ms(), reader.wake_fds()))
+                patience = min(patience, self._rests[index].left_ms(now, reader.wake_fds()))
         return patience
 
     def _on_message(self, machine: ReplicaMachine, received: Received) -> None:
