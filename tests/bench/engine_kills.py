@@ -96,21 +96,23 @@ def lives_on(folder: Path, master: str) -> tuple[str, bool]:
     return f"killed: {len(workers)} workers, exit {code}", bool(workers) and code == 0
 
 
-def one_life(folder: Path, master: str, resume: bool, chance: random.Random | None) -> tuple[str, bool]:
-    """Start or resume, and kill; how it went, and whether it is complete."""
+def one_life(
+    folder: Path, master: str, resume: bool, chance: random.Random | None, slack: float = 1.0
+) -> tuple[str, bool]:
+    """Start or resume, and kill; how it went, and whether it is complete. ``slack``: how much to wait, of seconds."""
     arguments = [*_arguments(master), *(["--resume"] if resume else [])]
     process = subprocess.Popen(command(folder, *arguments), cwd=folder, env=environment(), stderr=subprocess.PIPE)
     try:
         told = "in peace"
         if chance is not None:
             _wait_for_a_commit(process, folder / "kept", _books(folder / "kept"))
-            time.sleep(chance.random() * chance.choice([0.1, 1.0, 3.0]))
+            time.sleep(slack * chance.random() * chance.choice([0.1, 1.0, 3.0]))
             kind, pid = victim(process, chance)
             told = f"killed: {kind}"
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             if kind != "driver":
-                time.sleep(chance.random() * 5)
+                time.sleep(slack * chance.random() * 5)
                 told += ", then the driver"
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
@@ -143,13 +145,13 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
 
 
-def check(kills: int, seed: int, master: str, count: int, folder: Path) -> int:
+def check(kills: int, seed: int, master: str, count: int, folder: Path, slack: float = 1.0) -> int:
     """Kill up to so many lives of a run, as many as it has; how many it were. Raises Wrong if it is not right."""
     chance = random.Random(seed)
     in_peace(folder, count)
     complete, lives, killed = False, 0, 0
     while lives < kills and not complete:
-        told, complete = one_life(folder, master, lives > 0, chance)
+        told, complete = one_life(folder, master, lives > 0, chance, slack)
         lives += 1
         killed += not complete
         print(f"life {lives}: {told}", flush=True)

@@ -47,7 +47,7 @@ def frontiers(outcome: Outcome, operator: str) -> list[int]:
 def test_a_partition_holds_the_stream_until_it_is_healed(tmp_path: Path) -> None:
     status = "Status --json"
     lines = ["Start", "Wait 500", "Partition pass/1 count", "Wait 300", status, "Wait 400", status, "Heal"]
-    outcome = scripted(tmp_path, ENDLESS, *lines, "Wait 700", status, "Stop")
+    outcome = scripted(tmp_path, ENDLESS, *lines, "Wait 2500", status, "Stop")
     is_right(outcome)
     first, second, healed = frontiers(outcome, "count")
     assert 0 < first == second < healed
