@@ -15,18 +15,10 @@ pytest.importorskip("pyspark")
 
 from dadstorm.spark import java
 from tests.cluster.kit import ROOT, run
+from tests.spark.connect_query import TOPOLOGY
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
-TOPOLOGY = """\
-sources:
-  sales: {generate: {n: counter, town: {choice: [Lisbon, Porto, Faro]}}, count: 20000}
-operators:
-  some: {input: sales, filter: n != 7}
-sinks:
-  live: {input: some, spool: }
-  plain: {input: some, csv: }
-"""
 PROGRAM = """\
 import json, sys
 from pyspark.sql import SparkSession
