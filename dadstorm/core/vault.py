@@ -9,7 +9,8 @@ The base is a short list of tables. The first has every key once; what was settl
 tables each at least twice as heavy as the next. Only when those outweigh the first some times is all of it folded: so
 a changed key costs a folding or two in all, however much state there is, and all together is a small multiple of it.
 A table that has no column but its key is a set which only ever grows: none of its keys comes twice, there is nothing
-to fold.
+to fold. Where keys are numbered, in a column ``slot``, they are told apart by that; otherwise by their values, which
+takes a table of their hashes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dadstorm.core.line import START
+from dadstorm.core.distinct import distinct, last_rows
+from dadstorm.core.line import START, Ints
 
 Mark = Mapping[str, Any]
 
@@ -31,6 +33,10 @@ OUTWEIGHS = 2
 """How many times as heavy as the folded table the others may become before they are folded into it."""
 SMALL_BYTES = 1 << 12
 """A folded table of less counts as one of this size."""
+SLOT = "slot"
+"""The column with a key's number, the same in all tables of a slice; those that are known go from 0 without a gap."""
+SPARSE = 8
+"""How many numbers to a row are still worth an array of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +115,22 @@ def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
     """One table with the last row of every key; ``forget`` leaves out keys that are gone: nothing older is left."""
     whole = pa.concat_batches(tables) if len(tables) > 1 else tables[0]
     if len(tables) > 1 and not grows_only(whole):
-        keys = [name for name in whole.schema.names if name.startswith("key_")]
-        numbered = pa.table([whole.column(name) for name in keys], names=keys)
-        numbered = numbered.append_column("row", pa.array(np.arange(whole.num_rows)))
-        last = numbered.group_by(keys, use_threads=False).aggregate([("row", "max")]).column("row_max").to_numpy()
-        whole = whole.take(pa.array(np.sort(last)))
+        whole = whole.take(pa.array(_last(whole)))
     if forget and "gone" in whole.schema.names and whole.column("gone").true_count:
         whole = whole.filter(pc.invert(whole.column("gone")))
     return whole
+
+
+def _last(whole: pa.RecordBatch) -> Ints:
+    """The last row of every key: ordered by their numbers if they have some, and as they come otherwise."""
+    if SLOT not in whole.schema.names:
+        keys = [whole.column(name) for name in whole.schema.names if name.startswith("key_")]
+        codes, values = distinct(keys)
+        return np.sort(last_rows(codes, len(values[0])))
+    slots = whole.column(SLOT).to_numpy()
+    least, count = int(slots.min()), int(slots.max()) - int(slots.min()) + 1
+    if count <= SPARSE * len(slots):
+        rows = last_rows(slots - least, count)
+        return rows[rows >= 0]
+    codes, values = distinct([whole.column(SLOT)])
+    return last_rows(codes, len(values[0]))[np.argsort(values[0].to_numpy())]

@@ -3,7 +3,7 @@
 Where the operator declares more fields than that, as ragged topologies may, the further ones are null; where it
 declares strings, numbers become text.
 
-State: one number, or one number per key, held in an array by slot.
+State: one number, or one number per key, held in an array by slot; its tables carry the slots.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from dadstorm.core.kernel import Kernel, Output
 from dadstorm.core.rows import Rows
+from dadstorm.core.vault import SLOT
+from dadstorm.errors import RunFailed
 from dadstorm.operators.common import conform
 from dadstorm.operators.keys import Keys, ranks
-from dadstorm.operators.table import ONE_KEY, kept, state_table
+from dadstorm.operators.table import ONE_KEY, kept, numbered_table, state_table
 from dadstorm.plan import Operator
 
 
@@ -57,6 +59,8 @@ class CountBy:
         self._keys = Keys([schema.field(field).type for field in self._fields])
         self._counts = np.zeros(1024, dtype=np.int64)
         self._changed = np.zeros(1024, dtype=bool)
+        self._numbered = True
+        """Whether the slots are those of the tables that we were restored from."""
 
     def process(self, rows: Rows) -> Output:
         columns = [rows.data.column(field) for field in self._fields]
@@ -73,11 +77,16 @@ class CountBy:
         if not len(changed):
             return None
         self._changed[changed] = False
-        return state_table(self._keys.table(changed), {"count": pa.array(self._counts[changed])})
+        keys, counts = self._keys.table(changed), {"count": pa.array(self._counts[changed])}
+        return numbered_table(changed, keys, counts) if self._numbered else state_table(keys, counts)
 
     def restore(self, state: pa.RecordBatch) -> None:
         keys, values = kept(state)
         slots = self._keys.add(keys)
+        if SLOT not in state.schema.names:  # An earlier version wrote it.
+            self._numbered = False
+        elif not np.array_equal(slots, state.column(SLOT).to_numpy()):
+            raise RunFailed("the state of a COUNT is not in the order in which its keys came: it cannot be resumed")
         self._grow()
         self._counts[slots] = values["count"].to_numpy(zero_copy_only=False)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dadstorm.core.distinct import distinct
 from dadstorm.core.hashing import hash_columns
 from dadstorm.core.line import Ints
 from dadstorm.operators.common import plain
@@ -76,7 +77,7 @@ class Keys:
         self._places = Places()
         self._size = 0
         self._others: dict[_Key, int] = {}
-        """The slots of keys whose hash is also that of an earlier one."""
+        """The slots of keys whose hash leads to an earlier one."""
         self._near: dict[_Key, int] | None = None
         """The slots of all keys."""
         self._waiting: list[_Key] = []
@@ -104,19 +105,8 @@ class Keys:
         return [column.take(slots) for column in self._columns]
 
     def _encode(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-        codes, distinct = _distinct(columns[0])
-        parts, dictionaries = [np.arange(len(distinct))], [distinct]
-        for column in columns[1:]:
-            more, distinct = _distinct(column)
-            # One code for the pair, below 2^62 since no batch has 2^31 rows; then numbered densely again.
-            width = max(1, len(distinct))
-            codes, pairs = _distinct(pa.array(codes * width + more))
-            numbers = pairs.to_numpy(zero_copy_only=False)
-            parts = [part[numbers // width] for part in parts] + [numbers % width]
-            dictionaries.append(distinct)
-        if len(columns) == 1:
-            return codes, self._slots(dictionaries)
-        return codes, self._slots([d.take(pa.array(part)) for d, part in zip(dictionaries, parts, strict=True)])
+        codes, values = distinct(columns)
+        return codes, self._slots(values)
 
     def _slots(self, keys: list[pa.Array]) -> Ints:
         """The slots of keys that are all different."""
@@ -156,7 +146,6 @@ class Keys:
 
     def _find(self, keys: list[pa.Array]) -> Ints:
         hashes = hash_columns(keys, _SEED)
-        hashes[hashes == 0] = 1
         slots = self._places.find(hashes)
         known = np.flatnonzero(slots >= 0)
         wrong = known[~self._same(slots[known], _at(keys, known))]
@@ -164,8 +153,9 @@ class Keys:
         fresh = np.flatnonzero(slots == ABSENT)
         if len(fresh):
             slots[fresh] = self._append(_at(keys, fresh))
-            clashes = fresh[self._places.add(hashes[fresh], slots[fresh])]
-            self._others.update(zip(_tuples(_at(keys, clashes)), slots[clashes].tolist(), strict=True))
+            others = self._places.add(hashes[fresh])
+            values = _tuples([column.take(others) for column in self._columns])
+            self._others.update(zip(values, others.tolist(), strict=True))
         return slots
 
     def _append(self, keys: list[pa.Array]) -> Ints:
@@ -190,12 +180,6 @@ def _at(keys: list[pa.Array], rows: Ints) -> list[pa.Array]:
 
 def _tuples(keys: list[pa.Array]) -> list[_Key]:
     return list(zip(*map(plain, keys), strict=True))
-
-
-def _distinct(column: pa.Array) -> tuple[Ints, pa.Array]:
-    """Codes from 0, one per row, and the distinct values they stand for; null is one of them."""
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
 
 
 def first_rows(codes: Ints, distinct: int) -> Ints:

@@ -3,7 +3,8 @@
 Two parts, both made of arrays, so that no Python object exists per key. ``Places`` is a hash table with open addressing
 from a key's 64-bit hash to its slot: all hashes of a batch are looked up together, and those that met another's hash
 look elsewhere, together again. Each has a stride of its own, so that few have to look often. ``Column`` holds one field
-of the keys by slot. A hash is only a hint: who finds a slot compares the key there with its own.
+of the keys by slot. A hash is only a hint: who finds a slot compares the key there with its own. What makes this quick
+with many keys is how few places in memory a look-up touches: one of ``Places``, one of each ``Column``.
 """
 
 from __future__ import annotations
@@ -19,75 +20,80 @@ from dadstorm.core.hashing import Hashes
 from dadstorm.core.line import Ints
 
 ABSENT = -1
-_FREE = np.uint64(0)
+_TAG, _SLOT = np.uint64(0xFFFF_FFFF_0000_0000), np.uint64(0xFFFF_FFFF)
 _PLACES_FIRST = 1024
 _SPACE, _GROWTH = 2, 4
 """At least so many places for each key, and how many times as many when those run out."""
 
 
 class Places:
-    """From hashes, none of them 0, to slots."""
+    """From hashes to slots, which are given out in order. A place is one word: the upper half of a hash, and a slot
+    plus one; 0 is free. So one look tells almost surely whether a place is that of a key."""
 
     def __init__(self) -> None:
-        self._hashes: Hashes = np.zeros(_PLACES_FIRST, dtype=np.uint64)
-        self._slots = np.empty(_PLACES_FIRST, dtype=np.int32)
-        self._taken = 0
+        self._places: Hashes = np.zeros(_PLACES_FIRST, dtype=np.uint64)
+        self._hashes: Hashes = np.empty(_PLACES_FIRST, dtype=np.uint64)
+        """By slot."""
+        self._size = 0
 
     def find(self, hashes: Hashes) -> Ints:
-        """The slot of each hash, or ABSENT."""
-        mask = len(self._hashes) - 1
+        """The slot that each hash leads to, or ABSENT."""
+        mask = len(self._places) - 1
         at = (hashes & np.uint64(mask)).view(np.int64)
-        there = self._hashes[at]
-        found = np.where(there == hashes, self._slots[at], ABSENT).astype(np.int64)
-        rest = ((there != hashes) & (there != _FREE)).nonzero()[0]
+        there = self._places[at]
+        found: Ints = (there & _SLOT).view(np.int64) - 1
+        rest = _others(there, hashes).nonzero()[0]
         at, wanted = at[rest], hashes[rest]
         strides = _strides(wanted)
         while len(rest):
             at += strides
             at &= mask
-            there = self._hashes[at]
-            hit = (there == wanted).nonzero()[0]
-            found[rest[hit]] = self._slots[at[hit]]
-            on = ((there != wanted) & (there != _FREE)).nonzero()[0]
+            there = self._places[at]
+            found[rest] = (there & _SLOT).view(np.int64) - 1
+            on = _others(there, wanted).nonzero()[0]
             rest, at, wanted, strides = rest[on], at[on], wanted[on], strides[on]
         return found
 
-    def add(self, hashes: Hashes, slots: Ints) -> Ints:
-        """Remember where these are; the indices of those whose hash is another's, and which were left out."""
-        while (self._taken + len(hashes)) * _SPACE > len(self._hashes):
-            self._grow()
-        mask = len(self._hashes) - 1
-        wanted, numbers = hashes, slots.astype(np.int32)
+    def add(self, hashes: Hashes) -> Ints:
+        """The next slots have these hashes. The slots of those that ``find`` does not lead to, but to another, since
+        the two have too much in common."""
+        first, self._size = self._size, self._size + len(hashes)
+        self._hashes = _room(self._hashes, first, self._size)
+        self._hashes[first : self._size] = hashes
+        if self._size * _SPACE > len(self._places):
+            size = len(self._places)
+            while self._size * _SPACE > size:
+                size *= _GROWTH
+            self._places = np.zeros(size, dtype=np.uint64)
+            first = 0
+        return self._put(first)
+
+    def _put(self, first: int) -> Ints:
+        """Give the slots from ``first`` on their places; those that got none."""
+        hashes = self._hashes[first : self._size]
+        mask = len(self._places) - 1
+        words = (hashes & _TAG) | np.arange(first + 1, self._size + 1, dtype=np.uint64)
         at = (hashes & np.uint64(mask)).view(np.int64)
         strides = _strides(hashes)
-        rest = np.arange(len(hashes))
-        twice = []
-        while len(rest):
-            there = self._hashes[at]
-            free = (there == _FREE).nonzero()[0]
-            places, claims = at[free], numbers[free]
-            # Of several that want the same free place, the one whose number stays there gets it.
-            self._slots[places] = claims
-            won = (self._slots[places] == claims).nonzero()[0]
-            self._hashes[places[won]] = wanted[free[won]]
-            there = self._hashes[at]
-            numbers_there = self._slots[at]
-            twice.append(rest[((there == wanted) & (numbers_there != numbers)).nonzero()[0]])
-            on = (there != wanted).nonzero()[0]
-            rest, wanted, numbers, strides = rest[on], wanted[on], numbers[on], strides[on]
+        left_out = []
+        while len(words):
+            free = (self._places[at] == 0).nonzero()[0]
+            # Of several that want the same free place, the one whose word stays there gets it.
+            self._places[at[free]] = words[free]
+            there = self._places[at]
+            other = _others(there, words)
+            left_out.append(words[(there != words) & ~other])
+            on = other.nonzero()[0]
+            words, strides = words[on], strides[on]
             at = (at[on] + strides) & mask
-        clashes = np.concatenate(twice) if twice else rest
-        self._taken += len(hashes) - len(clashes)
-        return clashes
+        slots: Ints = ((np.concatenate(left_out) if left_out else words) & _SLOT).view(np.int64) - 1
+        return slots
 
-    def _grow(self) -> None:
-        """Several times as many places; so a key costs the same however many there are."""
-        taken = np.flatnonzero(self._hashes)
-        hashes, slots = self._hashes[taken], self._slots[taken]
-        self._hashes = np.zeros(_GROWTH * len(self._hashes), dtype=np.uint64)
-        self._slots = np.empty(len(self._hashes), dtype=np.int32)
-        self._taken = 0
-        self.add(hashes, slots.astype(np.int64))
+
+def _others(there: Hashes, wanted: Hashes) -> NDArray[np.bool_]:
+    """Which places have another's hash."""
+    others: NDArray[np.bool_] = ((there ^ wanted) & _TAG).astype(bool) & there.astype(bool)
+    return others
 
 
 def _strides(hashes: Hashes) -> Ints:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dadstorm.core.line import START
-from dadstorm.core.vault import OUTWEIGHS, Delta, Vault, fold
+from dadstorm.core.vault import OUTWEIGHS, SLOT, Delta, Vault, fold
 
 SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
 
@@ -139,3 +139,27 @@ def test_a_set_of_keys_that_only_grows_is_laid_together_without_being_looked_at(
     monkeypatch.undo()
     found = vault.base().table
     assert found is not None and found.column("key_1").to_pylist() == list(range(1, 1001))
+
+
+def numbered(values: dict[int, int]) -> pa.RecordBatch:
+    """Changes of keys that are numbered; what the key is does not matter then."""
+    columns = {SLOT: list(values), "key_0": ["same"] * len(values), "value": list(values.values())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize("far", [1, 1000], ids=["dense", "sparse"])
+@pytest.mark.parametrize("seed", range(10))
+def test_numbered_keys_fold_to_what_a_dict_would_hold_in_order(seed: int, far: int) -> None:
+    chance = random.Random(seed)
+    vault, plain = Vault(), dict[int, int]()
+    for cut in range(1, 60):
+        slots = sorted(chance.sample(range(40), chance.randrange(1, 9)))
+        changes = {far * slot: chance.randrange(100) for slot in slots}
+        plain.update(changes)
+        vault.add(Delta(cut, numbered(changes)))
+        vault.settle(cut)
+        if chance.random() < 0.2:
+            vault.base()
+    found = vault.base().table
+    assert found is not None
+    assert [(row[SLOT], row["value"]) for row in found.to_pylist()] == sorted(plain.items())

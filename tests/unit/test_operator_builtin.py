@@ -18,6 +18,7 @@ from operator_kit import Case, Result, oracle, same
 from dadstorm.core.kernel import RecordError
 from dadstorm.core.rows import Rows
 from dadstorm.core.schemas import ARROW
+from dadstorm.errors import RunFailed
 
 COMPARE: dict[str, Any] = {
     "=": operator.eq,
@@ -141,8 +142,8 @@ def test_a_delta_holds_what_changed_since_the_last_and_no_more() -> None:
     kernel.process(count_by.rows([("b",), (None,)]))
     second = kernel.delta()
     assert first is not None and second is not None
-    assert first.to_pylist() == [{"key_0": "a", "count": 2, "gone": False}, {"key_0": "b", "count": 1, "gone": False}]
-    assert second.to_pylist() == [{"key_0": "b", "count": 2, "gone": False}, {"key_0": None, "count": 1, "gone": False}]
+    assert first.to_pylist() == [{"slot": 0, "key_0": "a", "count": 2}, {"slot": 1, "key_0": "b", "count": 1}]
+    assert second.to_pylist() == [{"slot": 1, "key_0": "b", "count": 2}, {"slot": 2, "key_0": None, "count": 1}]
 
     uniq = Case("uniq", {"fields": [1, 0]}, ["k", "x:float"], ["k", "x:float"])
     kernel = uniq.kernel()
@@ -151,6 +152,23 @@ def test_a_delta_holds_what_changed_since_the_last_and_no_more() -> None:
     kernel.process(uniq.rows([("a", -0.0), ("b", None)]))
     delta = kernel.delta()
     assert delta is not None and delta.to_pylist() == [{"key_0": None, "key_1": "b"}]
+
+
+def test_who_was_restored_from_tables_without_slots_writes_none() -> None:
+    """An earlier version's tables are told apart by their keys, and have any order: their slots would not be ours."""
+    count_by = Case("count", {"by": [0]}, ["k"], ["k", "count:int"])
+    kernel = count_by.kernel()
+    kernel.restore(pa.RecordBatch.from_pydict({"key_0": ["b", "a"], "count": [3, 4], "gone": [False, False]}))
+    kernel.process(count_by.rows([("a",), ("c",)]))
+    delta = kernel.delta()
+    assert delta is not None
+    assert delta.to_pylist() == [{"key_0": "a", "count": 5, "gone": False}, {"key_0": "c", "count": 1, "gone": False}]
+
+
+def test_state_whose_slots_are_not_in_order_is_refused() -> None:
+    kernel = Case("count", {"by": [0]}, ["k"], ["k", "count:int"]).kernel()
+    with pytest.raises(RunFailed, match="cannot be resumed"):
+        kernel.restore(pa.RecordBatch.from_pydict({"slot": [1, 0], "key_0": ["b", "a"], "count": [3, 4]}))
 
 
 TEXTS = st.none() | st.text(st.sampled_from("ab ;é\t\u2003"), max_size=12)
