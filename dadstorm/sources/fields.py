@@ -32,6 +32,7 @@ def _every_case(word: str) -> list[str]:
     return ["".join(letters) for letters in itertools.product(*((c.lower(), c.upper()) for c in word))]
 
 
+_NONE: Ints = np.empty(0, np.int64)
 TRUE = [*_every_case("true"), "1"]
 FALSE = [*_every_case("false"), "0"]
 
@@ -40,12 +41,12 @@ def convert(strings: pa.Array, field_type: str) -> tuple[pa.Array, Ints]:
     """The column as its type, null where the string was empty, and the positions of strings that are not of the
     type."""
     if field_type == "string":
-        return strings, np.empty(0, np.int64)
+        return strings, _NONE
     cast = _CASTS[field_type]
     empty = pc.equal(strings, "")
     present = pc.if_else(empty, pa.scalar(None, pa.string()), strings)
     try:
-        return cast(present), np.empty(0, np.int64)
+        return cast(present), _NONE
     except pa.ArrowInvalid:
         pass
     # Something in the column is wrong: find out which of its distinct strings.
@@ -54,6 +55,16 @@ def convert(strings: pa.Array, field_type: str) -> tuple[pa.Array, Ints]:
     wrong = pc.is_in(encoded.indices, value_set=pa.array(bad, encoded.indices.type))
     column = cast(pc.if_else(wrong, pa.scalar(None, pa.string()), present))
     return column, np.flatnonzero(wrong.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def convert_plain(strings: pa.Array, field_type: str) -> tuple[pa.Array, Ints]:
+    """``convert``, quicker where all are numbers without blanks around them."""
+    if field_type in ("int", "float"):
+        try:
+            return strings.cast(ARROW[field_type]), _NONE
+        except pa.ArrowInvalid:
+            pass
+    return convert(strings, field_type)
 
 
 def _refused(strings: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> list[int]:

@@ -27,6 +27,15 @@ def test_a_records_seq_is_its_number_and_blank_lines_and_comments_have_none(tmp_
     assert read(source(path, comment="%")) == ([(0, (1, "ann")), (1, (2, "bob")), (2, (3, "c, d"))], [])
 
 
+@pytest.mark.parametrize("few", [0, 256])
+def test_a_record_of_one_field_has_no_delimiter(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dadstorm.sources.format_csv.FEW", few)
+    path = write(tmp_path / "a.csv", "one\ntwo,three\nfour\n")
+    rows, letters = read(source(path, fields=LINE, on_error="dead-letter"))
+    assert rows == [(0, ("one",)), (2, ("four",))]
+    assert letters[0][1][1] == "expected 1 columns, found 2"
+
+
 def test_records_are_numbered_on_over_all_paths(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a", "1,a\n2,b"), write(tmp_path / "empty", ""), write(tmp_path / "b", "3,c\n")]
     assert read(source(*paths))[0] == [(0, (1, "a")), (1, (2, "b")), (2, (3, "c"))]

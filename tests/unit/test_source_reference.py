@@ -14,6 +14,7 @@ from source_kit import LINE, NUMBER_AND_NAME, read, source, write
 
 from dadstorm.core.line import END
 from dadstorm.plan import Field
+from dadstorm.sources import format_csv
 from dadstorm.sources.files import FileReader
 
 
@@ -136,6 +137,16 @@ files = st.sampled_from(["csv", "csv", "jsonl", "text"]).flatmap(
 )
 
 
+FEW = st.sampled_from([0, format_csv.FEW])
+"""Up to how many records are taken without Arrow's reader; it must not show."""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test sets is put back."""
+    monkeypatch.setattr(format_csv, "FEW", format_csv.FEW)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     given=files,
@@ -144,10 +155,13 @@ files = st.sampled_from(["csv", "csv", "jsonl", "text"]).flatmap(
     limit=st.sampled_from([5, 12, 1000]),
     comment=st.sampled_from(["%", None]),
     mark_order=st.sampled_from(["mark", "none"]),
+    few=FEW,
 )
 def test_slices_together_give_what_the_reference_reads_and_every_resume_the_tail(
-    tmp_path: Path, given: Any, block_bytes: int, slices: int, limit: int, comment: str | None, mark_order: str
+    tmp_path: Path, given: Any, block_bytes: int, slices: int, limit: int, comment: str | None, mark_order: str,
+    few: int,
 ) -> None:
+    format_csv.FEW = few
     form, contents = given
     paths = [write(tmp_path / f"{i}", content) for i, content in enumerate(contents)]
     records = []
@@ -204,13 +218,18 @@ def test_slices_together_give_what_the_reference_reads_and_every_resume_the_tail
         max_size=20,
     ),
     kind=st.sampled_from(["int", "float", "bool", "timestamp"]),
+    quoted=st.booleans(),
+    few=FEW,
 )
 def test_whether_a_value_is_accepted_does_not_depend_on_its_neighbours(
-    tmp_path: Path, values: list[str], kind: Any
+    tmp_path: Path, values: list[str], kind: Any, quoted: bool, few: int
 ) -> None:
-    """A block with a broken record goes another way than a block without: both must judge a value alike."""
+    """A block with a broken record goes another way than a block without, and one with few records another than one
+    with many: all must judge a value alike."""
+    format_csv.FEW = few
     fields = (Field("k"), Field("v", kind))
-    lines = ['k,"' + value.replace('"', '""') + '"' for value in values]
+    quote = '"' if quoted else ""
+    lines = [f"k,{quote}{value.replace(chr(34), 2 * quote)}{quote}" for value in values]
     alone = []
     for line in lines:
         path = write(tmp_path / "alone.csv", line)
