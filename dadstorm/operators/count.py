@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dadstorm.core.kernel import Kernel, Output
+from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows
 from dadstorm.core.vault import SLOT
 from dadstorm.errors import RunFailed
@@ -59,6 +60,8 @@ class CountBy:
         self._keys = Keys([schema.field(field).type for field in self._fields])
         self._counts = np.zeros(1024, dtype=np.int64)
         self._changed = np.zeros(1024, dtype=bool)
+        self._touched: list[Ints] = []
+        """The slots that have changed since the last delta, each once: nobody has to look at all there are."""
         self._numbered = True
         """Whether the slots are those of the tables that we were restored from."""
 
@@ -69,13 +72,17 @@ class CountBy:
         earlier, sizes = ranks(codes, len(slots))
         counts = self._counts[slots][codes] + earlier + 1
         self._counts[slots] += sizes
-        self._changed[slots] = True
+        fresh = slots[~self._changed[slots]]
+        if len(fresh):
+            self._changed[fresh] = True
+            self._touched.append(fresh)
         return Output(_output([*columns, pa.array(counts)], self._schema))
 
     def delta(self) -> pa.RecordBatch | None:
-        changed = np.flatnonzero(self._changed)
-        if not len(changed):
+        if not self._touched:
             return None
+        changed, self._touched = np.concatenate(self._touched), []
+        changed.sort()
         self._changed[changed] = False
         keys, counts = self._keys.table(changed), {"count": pa.array(self._counts[changed])}
         return numbered_table(changed, keys, counts) if self._numbered else state_table(keys, counts)

@@ -6,23 +6,36 @@ Each axis varies one thing and leaves the rest:
     keys       10^3 to 10^6 keys of state
     operators  1, 2, 4, 8 filters in a row: what each of them adds, against a source that goes straight to its sink
     slices     1 to 16 slices of the count, at one replica
+    state      10^3 to 10^6 keys of state, of which 1000 change from one snapshot to the next
 
 Generated tuples are counted by key, and every count is written. What is shown is CPU of all processes, start-up taken
-off (the same topology with ten tuples). Flat means: the largest is hardly above the smallest.
+off (the same topology with ten tuples). Flat means: the largest is hardly above the smallest. Of ``state`` it is the
+CPU of one snapshot: what the slice, the wire and both who keep it do for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from benchkit.marginal import cpu_us
-from benchkit.report import lines, save, table, warn_if_busy
+from benchkit.report import lines, save, say, table, warn_if_busy
+
+from dadstorm.core.rows import Rows
+from dadstorm.core.vault import Delta, Vault
+from dadstorm.operators import make_kernel
+from dadstorm.plan import Field, Input, Operator, Plan, Routing
+from dadstorm.wire.bodies import decode_table, encode_table
 
 SOURCE = """
 name: scaling
@@ -31,7 +44,11 @@ sources:
 """
 COUNT = "operators:\n  counts: {{input: made, count: key, slices: {slices}}}\n"
 KEYS = 10_000
-GOALS = {"tuples": 0.15, "keys": 0.15, "operators": 0.15, "slices": 0.20}
+GOALS = {"tuples": "15%", "keys": "15%", "operators": "15%", "slices": "20%", "state": "none"}
+UNITS = {"operators": "CPU µs/hop", "state": "CPU µs/snapshot"}
+CHANGES = 1000
+SNAPSHOTS = 3000
+"""So many that everything is folded at least once."""
 
 
 def counted(keys: int = KEYS, slices: int = 1) -> Callable[[int], str]:
@@ -45,6 +62,40 @@ def chained(operators: int) -> Callable[[int], str]:
     middle = "\n".join(["operators:", *rows]) if rows else ""
     sink = f"sinks:\n  written: {{input: {names[-1]}, csv: written.csv}}\n"
     return lambda tuples: f"{SOURCE.format(keys=KEYS, tuples=tuples)}{middle}\n{sink}"
+
+
+def snapshot_us(keys: int) -> float:
+    """The CPU of one snapshot of so many keys: what changed, written, sent, read, and kept by owner and holder."""
+    source = Operator("made", "source", {}, (), (Field("key", "int"),), 1, (), Routing())
+    count = Operator(
+        "counts", "count", {"by": [0]}, (Input("made"),), (Field("key", "int"), Field("count", "int")), 1, (), Routing()
+    )
+    kernel = make_kernel(count, Plan("scaling", (source, count)))
+    owner, holder = Vault(), Vault()
+
+    def snapshot(cut: int) -> None:
+        table = kernel.delta()
+        assert table is not None
+        copy = decode_table(memoryview(encode_table(table)))
+        for vault, theirs in ((owner, table), (holder, copy)):
+            vault.add(Delta(cut, theirs))
+            vault.settle(cut)
+
+    def process(numbers: np.ndarray) -> None:
+        ids = np.arange(len(numbers))
+        kernel.process(Rows(ids, ids, pa.RecordBatch.from_arrays([pa.array(numbers)], names=["key"])))
+
+    process(np.arange(keys))
+    snapshot(1)
+    chance = np.random.default_rng(1)
+    spent = 0.0
+    for number in range(SNAPSHOTS):
+        process(chance.choice(keys, min(CHANGES, keys), replace=False, shuffle=False))
+        begun = time.process_time()
+        snapshot(2 + number)
+        spent += time.process_time() - begun
+    say(f"state, {keys:,} keys: {spent / SNAPSHOTS * 1e6:.0f} µs/snapshot")
+    return spent / SNAPSHOTS * 1e6
 
 
 def powers(least: int, most: int, factor: int = 10) -> list[int]:
@@ -86,17 +137,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 place: (cost(chained(place), f"{place} operators") - none) / place
                 for place in powers(1, options.most_operators, 2)
             }
+        elif axis == "state":
+            places = powers(min(1000, options.most_keys), options.most_keys)
+            points = {place: snapshot_us(place) for place in places}
         else:
             places = powers(1, options.most_slices, 2)
             points = {place: cost(counted(slices=place), f"{place} slices") for place in places}
         found[axis] = points
         first = next(iter(points.values()))
         told = [[f"{place:,}", f"{value:.3f}", f"{value / first:.2f}"] for place, value in points.items()]
-        print(table([axis, "CPU µs/" + ("hop" if axis == "operators" else "tuple"), "× the first"], told))
+        print(table([axis, UNITS.get(axis, "CPU µs/tuple"), "× the first"], told))
         spread = max(points.values()) / min(points.values()) - 1
-        print(f"the largest is {spread:.0%} above the smallest (goal {GOALS[axis]:.0%})\n", flush=True)
+        print(f"the largest is {spread:.0%} above the smallest (goal {GOALS[axis]})\n", flush=True)
     save(options.out, "scaling", {"tuples": options.tuples, "cpu_us_per_tuple": found})
-    lines(options.out, "scaling", {axis: dict(points) for axis, points in found.items()}, "CPU µs per tuple (or hop)")
+    panels = {f"{axis} ({UNITS.get(axis, 'CPU µs/tuple')})": dict(points) for axis, points in found.items()}
+    lines(options.out, "scaling", panels, "CPU µs")
     return 0
 
 

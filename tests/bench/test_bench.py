@@ -44,11 +44,12 @@ def test_latency_is_that_of_every_tuple(tmp_path: Path) -> None:
 
 
 def test_scaling_shows_the_cost_of_a_tuple_along_its_axes(tmp_path: Path) -> None:
-    _, found = bench("scaling", "--axis", "operators", "slices", "--most-operators", "1", "--most-slices", "1",
-                     "--tuples", "2000", "--rounds", "1", folder=tmp_path)  # fmt: skip
+    _, found = bench("scaling", "--axis", "operators", "slices", "state", "--most-operators", "1", "--most-slices", "1",
+                     "--most-keys", "1000", "--tuples", "2000", "--rounds", "1", folder=tmp_path)  # fmt: skip
     assert {axis: list(points) for axis, points in found["cpu_us_per_tuple"].items()} == {
         "operators": ["1"],
         "slices": ["1"],
+        "state": ["1000"],
     }
 
 
