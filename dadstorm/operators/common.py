@@ -41,6 +41,11 @@ def conform(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(fitted, schema=schema)
 
 
+def conformed(data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A whole batch likewise; mostly it fits as it is."""
+    return data if data.schema.equals(schema) else conform(data.columns, schema)
+
+
 def plain(column: pa.Array) -> list[Any]:
     """A column as Python values: str, int, float, bool, datetime, None. (A timestamp beyond the year 9999, which
     datetime cannot hold, comes as its microseconds.)"""

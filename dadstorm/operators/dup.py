@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.rows import Rows
-from dadstorm.operators.common import conform
+from dadstorm.operators.common import conformed
 from dadstorm.plan import Operator
 
 
@@ -13,4 +13,4 @@ class Dup(Stateless):
         self._schema = operator.schema
 
     def process(self, rows: Rows) -> Output:
-        return Output(conform(rows.data.columns, self._schema))
+        return Output(conformed(rows.data, self._schema))

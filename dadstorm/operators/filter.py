@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.rows import Rows
-from dadstorm.operators.common import conform
+from dadstorm.operators.common import conformed
 from dadstorm.plan import Operator
 
 Test = Callable[[pa.Array], pa.Array]
@@ -52,16 +52,14 @@ class Filter(Stateless):
         ]
 
     def process(self, rows: Rows) -> Output:
-        data = conform(rows.data.columns, self._schema)
+        data = conformed(rows.data, self._schema)
         passed: pa.Array | None = None
         for field, test in self._tests:
             result = test(data.column(field))
             passed = result if passed is None else pc.and_(passed, result)
-        if passed is None:
+        if passed is None or passed.true_count == len(rows):
             return Output(data)
         parent = np.flatnonzero(pc.fill_null(passed, False).to_numpy(zero_copy_only=False))
-        if len(parent) == len(rows):
-            return Output(data)
         return Output(data.filter(passed), parent)
 
 

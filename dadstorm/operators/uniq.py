@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dadstorm.core.kernel import Output
 from dadstorm.core.rows import Rows
-from dadstorm.operators.common import conform
+from dadstorm.operators.common import conformed
 from dadstorm.operators.keys import Keys, first_rows
 from dadstorm.operators.table import kept, set_table
 from dadstorm.plan import Operator
@@ -27,7 +27,7 @@ class Uniq:
         self._reported = 0
 
     def process(self, rows: Rows) -> Output:
-        data = conform(rows.data.columns, self._schema)
+        data = conformed(rows.data, self._schema)
         known = len(self._keys)
         keys = [data.column(field) for field in self._fields]
         whole = np.flatnonzero(np.all([key.is_valid() for key in keys], axis=0)) if self._drop_nulls else None
