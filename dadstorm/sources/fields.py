@@ -70,7 +70,7 @@ def convert_plain(strings: pa.Array, field_type: str) -> tuple[pa.Array, Ints]:
 def _refused(strings: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> list[int]:
     """The positions of the strings that cannot be cast: halves that can be are passed over at once."""
     bad: list[int] = []
-    ranges = [(0, len(strings))]
+    ranges = [(0, len(strings))] if len(strings) else []
     while ranges:
         start, stop = ranges.pop()
         try:
@@ -91,7 +91,7 @@ def _number(target: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 def _bool(strings: pa.Array) -> pa.Array:
     true = pc.is_in(strings, value_set=pa.array(TRUE))
     known = pc.or_(true, pc.is_in(strings, value_set=pa.array(FALSE)))
-    if not pc.all(pc.or_(known, pc.is_null(strings))).as_py():
+    if not pc.all(pc.or_(known, pc.is_null(strings)), min_count=0).as_py():
         raise pa.ArrowInvalid("not a bool")
     return pc.if_else(known, true, pa.scalar(None, pa.bool_()))
 

@@ -8,6 +8,7 @@ import os
 import re
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from source_kit import LINE, NUMBER_AND_NAME, everything, read, source, write
@@ -34,6 +35,14 @@ def test_a_record_of_one_field_has_no_delimiter(tmp_path: Path, few: int, monkey
     rows, letters = read(source(path, fields=LINE, on_error="dead-letter"))
     assert rows == [(0, ("one",)), (2, ("four",))]
     assert letters[0][1][1] == "expected 1 columns, found 2"
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "float", "bool", "timestamp"])
+@pytest.mark.parametrize("data", [b"one\n", b"\xff,1\n", b"\0,1\n"])
+def test_a_block_of_nothing_but_broken_records_ends(tmp_path: Path, kind: Any, data: bytes) -> None:
+    path = write(tmp_path / "a.csv", data)
+    rows, letters = read(source(path, fields=(Field("a"), Field("b", kind)), on_error="dead-letter"))
+    assert rows == [] and len(letters) == 1
 
 
 def test_records_are_numbered_on_over_all_paths(tmp_path: Path) -> None:
