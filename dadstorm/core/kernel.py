@@ -8,7 +8,9 @@ It must not look at clocks, ``hash()``, set order or anything else that differs 
 State is a table from key to value. A kernel that has state reports what changed since it was last asked (``delta``) and
 takes such tables back (``restore``); in between nobody looks inside. Columns whose name begins with ``key_`` form the
 key, the others the value, and a boolean column ``gone`` marks deleted keys: so a peer can fold deltas without knowing
-the operator. A table of key columns alone is a set that only grows: each key is in one delta.
+the operator. A table of key columns alone is a set that only grows: each key is in one delta. A kernel that never
+deletes a key may number its keys from 0, in the order in which they came, in a column ``slot``; who restores it from
+such tables, in their order, gives them the same numbers.
 
 A row that an operator or a source cannot handle follows ``on_error``: ``fail`` raises ``RecordError``; ``skip`` drops
 the row; ``dead-letter`` moves it to the operator's second output, a stream like any other with the schema ``DEAD``.

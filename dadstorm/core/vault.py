@@ -113,24 +113,42 @@ def grows_only(table: pa.RecordBatch) -> bool:
 
 def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
     """One table with the last row of every key; ``forget`` leaves out keys that are gone: nothing older is left."""
-    whole = pa.concat_batches(tables) if len(tables) > 1 else tables[0]
-    if len(tables) > 1 and not grows_only(whole):
-        whole = whole.take(pa.array(_last(whole)))
+    if len(tables) == 1:
+        whole = tables[0]
+    elif grows_only(tables[0]):
+        whole = pa.concat_batches(tables)
+    else:
+        whole = _taken(tables, _last(tables))
     if forget and "gone" in whole.schema.names and whole.column("gone").true_count:
         whole = whole.filter(pc.invert(whole.column("gone")))
     return whole
 
 
-def _last(whole: pa.RecordBatch) -> Ints:
-    """The last row of every key: ordered by their numbers if they have some, and as they come otherwise."""
-    if SLOT not in whole.schema.names:
-        keys = [whole.column(name) for name in whole.schema.names if name.startswith("key_")]
-        codes, values = distinct(keys)
+def _last(tables: Sequence[pa.RecordBatch]) -> Ints:
+    """The last row of every key, counted over all tables: ordered by their numbers if they have some, and as they come
+    otherwise."""
+    if SLOT not in tables[0].schema.names:
+        names = [name for name in tables[0].schema.names if name.startswith("key_")]
+        codes, values = distinct([pa.concat_arrays([table.column(name) for table in tables]) for name in names])
         return np.sort(last_rows(codes, len(values[0])))
-    slots = whole.column(SLOT).to_numpy()
+    slots = np.concatenate([table.column(SLOT).to_numpy() for table in tables])
+    if not len(slots):
+        return np.empty(0, dtype=np.int64)
     least, count = int(slots.min()), int(slots.max()) - int(slots.min()) + 1
     if count <= SPARSE * len(slots):
         rows = last_rows(slots - least, count)
         return rows[rows >= 0]
-    codes, values = distinct([whole.column(SLOT)])
+    codes, values = distinct([pa.array(slots)])
     return last_rows(codes, len(values[0]))[np.argsort(values[0].to_numpy())]
+
+
+def _taken(tables: Sequence[pa.RecordBatch], rows: Ints) -> pa.RecordBatch:
+    """These rows of all tables. What is not among them is not copied: texts may be so long that all would be too much
+    for one column."""
+    among = np.zeros(sum(table.num_rows for table in tables), dtype=bool)
+    among[rows] = True
+    ends = np.cumsum([table.num_rows for table in tables]).tolist()
+    parts = [
+        table.filter(pa.array(among[end - table.num_rows : end])) for table, end in zip(tables, ends, strict=True)
+    ]
+    return pa.concat_batches(parts).take(pa.array(np.cumsum(among)[rows] - 1))

@@ -26,7 +26,9 @@ from dadstorm.errors import RunFailed
 from dadstorm.sinks.disk import sync_folder
 
 MAGIC = b"DSKEPT\r\n"
-VERSION = 2
+VERSION = 3
+READABLE = (2, VERSION)
+"""In the second version, the tables of a COUNT had no slots."""
 _HEAD = struct.Struct("<8sHHIQ")
 _CHECK_BYTES = 16
 
@@ -102,8 +104,9 @@ def _checked(path: str, data: memoryview) -> tuple[bytes, memoryview]:
     magic, version, _, header_bytes, body_bytes = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise Damaged(path, "it does not begin as DADSTORM's files do")
-    if version != VERSION:
-        raise Damaged(path, f"it says that it is of version {version}, and this program reads version {VERSION}")
+    if version not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise Damaged(path, f"it says that it is of version {version}, and this program reads versions {known}")
     start = _HEAD.size + _CHECK_BYTES
     if len(data) != start + header_bytes + body_bytes:
         raise Damaged(path, f"it has {len(data)} bytes instead of {start + header_bytes + body_bytes}")

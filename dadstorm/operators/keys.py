@@ -154,8 +154,9 @@ class Keys:
         if len(fresh):
             slots[fresh] = self._append(_at(keys, fresh))
             others = self._places.add(hashes[fresh])
-            values = _tuples([column.take(others) for column in self._columns])
-            self._others.update(zip(values, others.tolist(), strict=True))
+            if len(others):
+                values = _tuples([column.take(others) for column in self._columns])
+                self._others.update(zip(values, others.tolist(), strict=True))
         return slots
 
     def _append(self, keys: list[pa.Array]) -> Ints:

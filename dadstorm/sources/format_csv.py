@@ -18,8 +18,8 @@ from dadstorm.sources.fields import FALSE, TRUE, convert_plain
 from dadstorm.sources.formats import Declined, arrow_type, finish, records_only, typed_columns, with_nulls
 from dadstorm.sources.split import Rules, Split
 
-FEW = 256
-"""So many records are taken without Arrow's reader."""
+FEW = 1024
+"""So many fields, of all records together, are taken without Arrow's reader."""
 
 
 class CsvFormat:
@@ -46,7 +46,7 @@ class CsvFormat:
         )
 
     def batch(self, data: bytes, split: Split) -> pa.RecordBatch:
-        if len(split.starts) <= FEW and b'"' not in data and b"\r" not in data:
+        if len(split.starts) * self._width <= FEW and b'"' not in data and b"\r" not in data:
             return self._few(data, split)
         records = records_only(data, split)
         if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):

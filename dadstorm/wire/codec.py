@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from dadstorm.core.rows import Rows
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"DST" + bytes([VERSION])
 TOKEN_BYTES = 16
 _HEAD = struct.Struct(f"<4s{TOKEN_BYTES}sQ")

@@ -362,7 +362,7 @@ def test_paths_and_shell_words_in_every_field_are_refused(tmp_path: Path, guarde
             # The folder, and where to listen, are this PCS's own business, whatever the request says.
             for text in NASTY:
                 assert answer(opening(encoded, folder=text, reach=text, look_only=True)).problems == ()
-            for frames in ([pickle.dumps(Boom())], [pickle.dumps(Boom(), 0)] * 2, [b"DST\x01" + pickle.dumps(Boom())]):
+            for frames in ([pickle.dumps(Boom())], [pickle.dumps(Boom(), 0)] * 2, [b"DST\x02" + pickle.dumps(Boom())]):
                 member.send_multipart(frames)
             for message in (control.Shutdown(), control.Spawn(0, 0), control.Start(), control.Respawn(0, 0, 1)):
                 member.send_multipart(encode(control.PUBLIC, message))

@@ -163,3 +163,22 @@ def test_numbered_keys_fold_to_what_a_dict_would_hold_in_order(seed: int, far: i
     found = vault.base().table
     assert found is not None
     assert [(row[SLOT], row["value"]) for row in found.to_pylist()] == sorted(plain.items())
+
+
+def test_superseded_texts_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column holds 2 GiB of text at most; three times the state must not be laid into one."""
+    laid: list[int] = []
+    concat = pa.concat_batches
+
+    def counted(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+        laid.append(sum(part.num_rows for part in parts))
+        return concat(parts)
+
+    monkeypatch.setattr(pa, "concat_batches", counted)
+    assert fold([numbered({0: 1, 1: 2}), numbered({1: 3}), numbered({0: 4, 1: 5})], forget=True).num_rows == 2
+    assert laid == [2]
+
+
+def test_tables_without_rows_fold_to_one_without_rows() -> None:
+    nothing = numbered({1: 1}).slice(1)
+    assert fold([nothing, nothing], forget=True).num_rows == 0

@@ -28,7 +28,7 @@ def test_a_records_seq_is_its_number_and_blank_lines_and_comments_have_none(tmp_
     assert read(source(path, comment="%")) == ([(0, (1, "ann")), (1, (2, "bob")), (2, (3, "c, d"))], [])
 
 
-@pytest.mark.parametrize("few", [0, 256])
+@pytest.mark.parametrize("few", [0, 1024])
 def test_a_record_of_one_field_has_no_delimiter(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dadstorm.sources.format_csv.FEW", few)
     path = write(tmp_path / "a.csv", "one\ntwo,three\nfour\n")
