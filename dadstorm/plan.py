@@ -142,8 +142,8 @@ class Plan(msgspec.Struct, frozen=True):
     operators: tuple[Operator, ...]
     """In topological order: producers before consumers."""
     semantics: Semantics = "exactly-once"
-    window_rows: int = 1 << 18
-    window_bytes: int = 64 << 20
+    window_rows: int = 1 << 20
+    window_bytes: int = 20 << 20
     snapshot_every_ms: int = 1000
     flush_every_ms: int = 100
     span: int = 1 << 16

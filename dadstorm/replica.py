@@ -351,10 +351,12 @@ class ReplicaProcess:
     def _open(self, action: Open) -> None:
         """Resume the I/O of a slice; a source waits for its Start."""
         if self._operator.kind == "sink":
+            machine = self._require_machine()
             mark = None if action.mark is None else dict(action.mark)
             self._sinks[action.slice] = make_sink(
                 self._operator, self._plan, mark=mark, cut=action.cut, say=self._say,
-                run=self._assignment.run_of(self._plan), folder=self._assignment.folder)  # fmt: skip
+                run=self._assignment.run_of(self._plan), folder=self._assignment.folder,
+                stride=lambda: machine.sinks[action.slice].stride.most)  # fmt: skip
             self._asked[action.slice] = action.cut
         elif not self._started:
             self._unopened.append(action)

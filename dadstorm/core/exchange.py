@@ -126,7 +126,9 @@ class Exchange:
         missing = []
         for index, count in zip(message.slices, message.counts, strict=True):
             rows = body.slice(start, start + count)
-            tile = Tile(message.lo, message.hi, rows, message.safe, message.incarnation, message.again)
+            tile = Tile(
+                message.lo, message.hi, rows, message.safe, message.incarnation, message.again, message.stride
+            )
             start += count
             if index not in self._consumers:
                 continue

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dadstorm.core.line import END
+
 PCS = -1
 """In place of a replica's number: the PCS of the host, which holds the snapshots of an operator without peers."""
 DISK = -2
@@ -56,6 +58,8 @@ class Tiles(msgspec.Struct, tag="tiles", frozen=True):
     """With an audit: the producer slice's safe cut. What is below it will not come again."""
     again: bool = False
     """At-least-once: the rows are repeats, not all that there is in the range."""
+    stride: int = END
+    """How far apart cuts may be: what the windows of the sources upstream bear."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

@@ -19,7 +19,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from dadstorm.core.line import START, Ints
+from dadstorm.core.line import END, START, Ints
 from dadstorm.core.messages import Done, Peer, Tiles
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
@@ -99,6 +99,8 @@ class Outlet:
         """Consumers also get what they have from an earlier incarnation: to compare it, or to take it again."""
         self.repeats_from = START
         """With an audit: the slice's safe cut. No incarnation will emit anything below it."""
+        self.stride = END
+        """How far apart cuts may be downstream."""
         self._kept: deque[Emission] = deque()
         self._homes: list[int | None] = [None] * router.slices
         self._incarnations = [-1] * router.slices
@@ -203,5 +205,6 @@ class Outlet:
             slices=tuple(slices),
             counts=counts,
             safe=self.repeats_from,
+            stride=self.stride,
         )
         return Send(Peer(self.consumer, home), message, rows)

@@ -127,6 +127,7 @@ class Slice:
         if self.audit is not None:
             yield from self._audited(self.audit, hi, ports)
         for outlet in self.outlets:
+            outlet.stride = self.stride.most
             yield from outlet.emit(lo, hi, ports[outlet.port])
 
     def _audited(self, audit: Audit, hi: int, ports: Sequence[Rows]) -> Iterator[Audited]:
@@ -206,6 +207,7 @@ class SourceSlice(Slice):
             return
         letters = self._no_dead if dead is None else dead
         self._window.emitted(hi, len(rows) + len(letters), rows.nbytes + letters.nbytes)
+        self.stride.fit(self._window.stride)
         self.rows_in += len(rows)
         yield from self._emit(hi, (rows if self._chain is None else self._chain.onward(rows), letters))
         yield from self._cut(self.stride.reached(self.done), mark_at)
@@ -256,6 +258,8 @@ class Merger:
             inlet.again = Again()
             self._agains.append((input_index, inlet.again))
         self.frontier = cut
+        self.stride = END
+        """How far apart cuts may be, for whichever of the producers bears least."""
         self._ready: Rows | None = None
         self._taken = 0
         self.ready_hi = cut
@@ -265,6 +269,9 @@ class Merger:
         inlet = self.inlets[channel]
         held_back = inlet.hi == self.frontier
         verdict = inlet.offer(tile)
+        if tile.stride != inlet.stride:
+            inlet.stride = tile.stride
+            self.stride = min(inlet.stride for inlet in self.inlets.values())
         if held_back and verdict is Verdict.TAKEN:
             self.frontier = min(inlet.hi for inlet in self.inlets.values())
         return verdict
@@ -356,6 +363,7 @@ class WorkSlice(Slice):
 
     def step(self, rows_max: int) -> Iterator[Send | Emitted | Audited | Tell | KeeperAction]:
         """Process up to so many rows and emit what is complete; at a cut, take a snapshot."""
+        self.stride.fit(self.merger.stride)
         rows = self.merger.next(rows_max, self.stride.next(self.merger.position))
         if rows is not None:
             self.rows_in += len(rows)
@@ -426,6 +434,7 @@ class SinkSlice(Slice):
         return self.merger.has_work(self.done)
 
     def step(self, rows_max: int) -> Iterator[Deliver | Audited]:
+        self.stride.fit(self.merger.stride)
         rows = self.merger.next(rows_max)
         if rows is not None:
             self.rows_in += len(rows)

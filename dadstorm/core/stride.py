@@ -3,7 +3,8 @@
 Cuts are multiples of the slice's *stride*, a power of two. Powers of two, because then a slower slice's cuts are cuts
 of every faster one: with unrelated cuts each hop would lose up to one interval, and the window would close for ever.
 The stride is adapted so that snapshots come about every ``snapshot_every``, whatever the rate, and is never more than
-half the window. It begins large, so that a flood does not begin with a storm of snapshots.
+half the window of any source upstream: tiles tell how much that is. It begins large, so that a flood does not begin
+with a storm of snapshots.
 
 A source that stands still (its window is full, it is idle, it has ended) says so in its tiles: that position is a cut
 for everybody.
@@ -22,13 +23,19 @@ def floor_power(value: int) -> int:
 class Stride:
     def __init__(self, every_ms: float, stride_max: int) -> None:
         self._every_ms = every_ms
-        self._max = floor_power(stride_max)
-        self.value = self._max
+        self._max = self.most = floor_power(stride_max)
+        """What it may be at most: ever, and for now."""
+        self.value = self.most
         self.last = START
         """The newest cut."""
         self._last_ms = 0.0
         self._now_ms = 0.0
         self._hints: list[int] = []
+
+    def fit(self, stride_max: int) -> None:
+        """For now it may be so much at most."""
+        self.most = min(self._max, floor_power(stride_max))
+        self.value = min(self.value, self.most)
 
     def hint(self, position: int) -> None:
         """A source stands still at ``position``: take a snapshot when you come there."""
@@ -60,7 +67,7 @@ class Stride:
     def taken(self, cut: int) -> None:
         self.last = cut
         self._hints = [hint for hint in self._hints if hint > cut]
-        if self._now_ms - self._last_ms < self._every_ms / 2 and self.value < self._max:
+        if self._now_ms - self._last_ms < self._every_ms / 2 and self.value < self.most:
             self.value *= 2
         self._last_ms = self._now_ms
 

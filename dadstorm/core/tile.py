@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from dadstorm.core.again import Again
 from dadstorm.core.audit import Witness
-from dadstorm.core.line import START
+from dadstorm.core.line import END, START
 from dadstorm.core.rows import Rows
 
 
@@ -29,6 +29,8 @@ class Tile:
     """The producer slice's."""
     again: bool = False
     """The rows are repeats, and not all that there is in the range."""
+    stride: int = END
+    """How far apart the producer bears cuts to be."""
 
 
 class Verdict(enum.Enum):
@@ -47,6 +49,8 @@ class Inlet:
     waiting: deque[Rows] = field(default_factory=deque)
     asked: int | None = None
     """From where a gap was last asked for: once is enough, for what follows the gap comes again with it."""
+    stride: int = END
+    """How far apart cuts may be, as the producer told last."""
     heard: bool = False
     """Whether anything has come by this channel since it was attached."""
     gaps_allowed: bool = False

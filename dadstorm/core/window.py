@@ -5,6 +5,9 @@ always run up to where the sources stand, that bounds all memory downstream and 
 lowest on the line is the one whose rows everybody else is done with, so it always has room.
 
 At least one row may be out at any time, however large: a record bigger than the window passes alone.
+
+How many rows fill a window is only known once they are seen: where they are heavy its bytes run out first. A source
+tells everybody downstream, so that nobody's next cut lies beyond (see ``stride``).
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from dadstorm.core.line import START
 
 
 class Window:
-    def __init__(self, rows: int, bytes_: int) -> None:
+    def __init__(self, rows: int, bytes_: int, gap: int = 1) -> None:
+        """``gap``: about how many seqs there are to a row."""
+        self._gap = gap
         self.rows_max = rows
         self.bytes_max = bytes_
         self.rows_out = 0
@@ -37,6 +42,15 @@ class Window:
             _, rows, bytes_ = self._out.popleft()
             self.rows_out -= rows
             self.bytes_out -= bytes_
+
+    @property
+    def stride(self) -> int:
+        """The most seqs that may lie between two cuts: half of what the window holds of rows like those that are out,
+        for the source goes on with the other half while the cut becomes safe."""
+        rows = self.rows_max
+        if self.bytes_out * rows > self.bytes_max * self.rows_out:
+            rows = self.rows_out * self.bytes_max // self.bytes_out
+        return max(1, rows // 2) * self._gap
 
     @property
     def room(self) -> tuple[int, int]:

@@ -103,14 +103,15 @@ class Wiring:
 
     def _stride(self) -> Stride:
         """Half the narrowest window is the most: a source must never wait for a cut that its window does not reach.
-        Windows count records; where these bring their seqs along there are about ``gap`` seqs to each."""
-        gap = min((operator.params.get("gap", 1) for operator in self._sources()), default=1)
-        return Stride(self._plan.snapshot_every_ms, max(1, self._window().rows_max // 2) * gap)
+        Where rows turn out to be heavy, tiles tell that it is less."""
+        return Stride(self._plan.snapshot_every_ms, self._window().stride)
 
     def _window(self) -> Window:
-        """A source's window is shared out evenly over its slices."""
+        """A source's window is shared out evenly over its slices. It counts records; where these bring their seqs along
+        there are about ``gap`` seqs to each."""
         slices = max(operator.slices for operator in self._sources())
-        return Window(max(1, self._plan.window_rows // slices), max(1, self._plan.window_bytes // slices))
+        gap = min((operator.params.get("gap", 1) for operator in self._sources()), default=1)
+        return Window(max(1, self._plan.window_rows // slices), max(1, self._plan.window_bytes // slices), gap)
 
     def _sources(self) -> Iterable[Operator]:
         return [self._operator] if self._operator.kind == "source" else [

@@ -105,7 +105,7 @@ class Scenario:
     def about(self) -> str:
         plan = self.plan
         promise = f"{plan.semantics}, {'durable, ' if plan.durable else ''}{plan.recovery}"
-        lines = [f"{promise}, window {plan.window_rows}, backups {plan.backups or 'all'}"]
+        lines = [f"{promise}, window {plan.window_rows} ({plan.window_bytes} bytes), backups {plan.backups or 'all'}"]
         for operator in self.plan.operators:
             inputs = " and ".join(link.operator for link in operator.inputs)
             records = f", {len(self.records[operator.name])} records" if operator.kind == "source" else ""

@@ -40,6 +40,7 @@ def draw_plan(chance: random.Random, suspect_after_ms: int) -> Plan:
         tuple(operators),
         semantics=semantics,
         window_rows=chance.choice((2, 4, 8, 16, 64)),
+        window_bytes=chance.choice((20 << 20, 20 << 20, 400, 100)),
         snapshot_every_ms=chance.choice((20, 60, 200)),
         suspect_after_ms=suspect_after_ms,
         backups=chance.choice((0, 0, 1, 2)),

@@ -25,11 +25,12 @@ def make_sink(
     say: Callable[[str], None] | None = None,
     run: str = "",
     folder: str = ".",
+    stride: Callable[[], int] | None = None,
 ) -> Sink:
     """The sink that writes an operator's rows: from the beginning, or on from the ``cut`` that ``mark`` is of.
 
     ``say`` is where the console sink's text goes, whole lines at a time. ``run`` is the same for all incarnations of
-    one run and for no others; ``folder`` is the run's, for logs.
+    one run and for no others; ``folder`` is the run's, for logs. ``stride`` tells how far apart commits may be.
     """
     params = operator.params
     form = params["format"]
@@ -51,7 +52,7 @@ def make_sink(
     if form == "spark":
         from dadstorm.sinks.spark import SparkSink
 
-        return SparkSink(operator, plan, mark=mark, cut=cut, run=run, folder=folder)
+        return SparkSink(operator, plan, mark=mark, cut=cut, run=run, folder=folder, stride=stride)
     if form == "spool":
         from dadstorm.sinks.spool import SpoolSink
 

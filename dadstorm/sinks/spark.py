@@ -16,7 +16,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -49,8 +49,17 @@ class SparkSink:
     """Rows as a table that Spark writes. One of an earlier run is replaced, or added to with ``mode: append``."""
 
     def __init__(
-        self, operator: Operator, plan: Plan, *, mark: Mark | None, cut: int, run: str, folder: str
+        self,
+        operator: Operator,
+        plan: Plan,
+        *,
+        mark: Mark | None,
+        cut: int,
+        run: str,
+        folder: str,
+        stride: Callable[[], int] | None = None,
     ) -> None:
+        """``stride`` tells how far apart commits may be; by default half the window."""
         params = operator.params
         self._name = operator.name
         self._path: str = params["path"]
@@ -58,7 +67,8 @@ class SparkSink:
         self._mode: str = params.get("mode", "overwrite")
         self._fsync = bool(params.get("fsync")) or plan.durable is not None
         self._every_ms = float(params.get("commit_every_ms", 2000))
-        self._window = plan.window_rows, plan.window_bytes
+        self._stride = stride or (lambda: max(1, plan.window_rows // 2))
+        self._window_bytes = plan.window_bytes
         self._span = plan.span
         self._with_id = bool(params.get("with_id"))
         self._run = run
@@ -222,7 +232,7 @@ class SparkSink:
                 if self._closing:
                     raise _Closed
                 waited_ms = (time.monotonic() - last) * 1000
-                if due(self._line, waited_ms, self._every_ms, *self._window):
+                if due(self._line, waited_ms, self._every_ms, self._stride(), self._window_bytes):
                     task = self._line.task()
                     assert task is not None
                     return task

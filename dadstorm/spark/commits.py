@@ -229,18 +229,18 @@ class Line:
         return gone
 
 
-def due(line: Line, waited_ms: float, every_ms: float, window_rows: int, window_bytes: int) -> bool:
+def due(line: Line, waited_ms: float, every_ms: float, stride: int, window_bytes: int) -> bool:
     """Whether to commit now: it is time, the line has ended, rows are to be recognised, or half of a window waits.
 
     A window that is full stands still until something is committed. With half of it committed while the other half
-    fills, the topology and Spark work at the same time."""
+    fills, the topology and Spark work at the same time. ``stride`` is that half, as far as sources have told."""
     if not line.has_work:
         return False
     return (
         waited_ms >= every_ms
         or line.ended
         or line.recognising
-        or 2 * line.rows >= window_rows
+        or line.rows >= stride
         or 2 * line.nbytes >= window_bytes
-        or 2 * line.span >= window_rows
+        or line.span >= stride
     )

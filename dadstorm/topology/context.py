@@ -24,7 +24,7 @@ class Context:
     libs: tuple[str, ...] = ()
     hosts: dict[str, str] = field(default_factory=dict)
     """Host names of the topology and where their PCS listens."""
-    window_bytes: int = 64 << 20
+    window_bytes: int = 20 << 20
     seed: int = 0
     name: str = ""
     """Of the topology."""

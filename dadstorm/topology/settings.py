@@ -33,8 +33,8 @@ COMMANDS_MAX = 10_000
 class Settings:
     name: str
     semantics: Semantics = "exactly-once"
-    window_rows: int = 1 << 18
-    window_bytes: int = 64 << 20
+    window_rows: int = 1 << 20
+    window_bytes: int = 20 << 20
     snapshot_every_ms: int = 1000
     flush_every_ms: int = 100
     span: int = 1 << 16

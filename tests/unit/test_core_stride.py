@@ -47,6 +47,14 @@ def test_the_window_makes_them_more_frequent_if_it_has_to() -> None:
     assert max(other - one for one, other in pairwise(places)) <= 1 << 17
 
 
+def test_it_keeps_to_what_the_sources_bear_for_now() -> None:
+    stride = Stride(1000, 1 << 10)
+    stride.fit(100)
+    assert (stride.value, stride.most) == (64, 64) and stride.next(70) == 128
+    stride.fit(1 << 20)
+    assert (stride.value, stride.most) == (64, 1 << 10), "it grows again when cuts come too often"
+
+
 def test_the_cuts_of_a_slow_slice_are_cuts_of_a_fast_one() -> None:
     slow, fast = Stride(1000, 1 << 20), Stride(1000, 1 << 20)
     slow.value, fast.value = 64, 8

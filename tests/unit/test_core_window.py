@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pyarrow as pa
 import pytest
-from core_kit import NUMBER, operator, plan_of, rows
+from core_kit import NUMBER, Kept, machine, mark_at, operator, plan_of, rows
 
 from dadstorm.core.line import END
+from dadstorm.core.messages import Attach, Tiles, Want
+from dadstorm.core.outlet import Send
 from dadstorm.core.rows import Rows
 from dadstorm.core.window import Window
 from dadstorm.operators import make_kernel
@@ -70,6 +73,43 @@ def test_safe_never_moves_back() -> None:
     window.advance(7)
     window.advance(3)
     assert window.safe == 7
+
+
+def test_heavy_rows_make_strides_short() -> None:
+    window = Window(1000, 1000)
+    assert window.stride == 500, "as long as nothing is known"
+    window.emitted(10, 10, 10)
+    assert window.stride == 500, "light ones: a thousand fit"
+    window.emitted(20, 10, 390)
+    assert window.stride == 25, "20 bytes each: fifty fit"
+    window.advance(20)
+    assert window.stride == 500
+    window.emitted(21, 1, 5000)
+    assert window.stride == 1, "a single one is more than it holds"
+
+
+def test_where_seqs_are_sparse_strides_are_long() -> None:
+    assert Window(1000, 1000, gap=8).stride == 4000
+
+
+def test_a_source_tells_how_far_apart_cuts_may_be() -> None:
+    plan = joined(1, window_rows=1 << 18, window_bytes=1 << 10)
+    source = Kept(plan, "s0")
+    list(source.machine.handle(Attach(1, 0, 0, 0, (Want(0, 0, 0), Want(0, 1, 0)))))
+    sent = source.do(source.machine.sources[0].records(rows(*range(4)), 4, None, mark_at))
+    assert {send.message.stride for send in sent if isinstance(send, Send)} == {16}, "42 rows of 24 bytes fit"
+
+
+def test_of_two_sources_the_one_with_the_heavier_rows_decides_for_who_is_downstream() -> None:
+    """It must not wait for a cut that its window does not reach."""
+    plan = joined(2, window_rows=1 << 18)
+    join, sink = machine(plan, "join"), plan.index("out")
+    list(join.handle(Attach(sink, 0, 0, 0, (Want(0, 0, 0), Want(1, 0, 0)))))
+    for source, stride in ((0, 64), (1, 16)):
+        message = Tiles(source, 0, 0, 0, consumer=2, input=source, lo=0, hi=9, slices=(0, 1), counts=(0, 0))
+        list(join.handle(msgspec.structs.replace(message, stride=stride)))
+    sent = list(join.work(1))
+    assert [send.message.stride for send in sent if isinstance(send, Send)] == [16]
 
 
 def joined(sources: int, window_rows: int, slices: int = 1, window_bytes: int = 1 << 20) -> Plan:

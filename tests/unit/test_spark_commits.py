@@ -229,9 +229,9 @@ def test_a_commit_is_due_when_it_is_time_or_half_a_window_waits_or_all_is_there(
         line.cut(cut)
         return line
 
-    assert not due(Line(START, START), 1e9, 2000, 100, 1 << 20), "nothing to commit"
-    assert not due(line_with(10, 10), 100, 2000, 100, 1 << 20)
-    assert due(line_with(10, 10), 2000, 2000, 100, 1 << 20)
-    assert due(line_with(10, END), 0, 2000, 100, 1 << 20)
-    assert due(line_with(10, 50), 0, 2000, 100, 1 << 20), "sources stand at half of their window"
+    assert not due(Line(START, START), 1e9, 2000, 50, 1 << 20), "nothing to commit"
+    assert not due(line_with(10, 10), 100, 2000, 50, 1 << 20)
+    assert due(line_with(10, 10), 2000, 2000, 50, 1 << 20)
+    assert due(line_with(10, END), 0, 2000, 50, 1 << 20)
+    assert due(line_with(10, 50), 0, 2000, 50, 1 << 20), "sources stand at half of their window"
     assert due(line_with(10, 10), 0, 2000, 10**6, 100), "bytes"

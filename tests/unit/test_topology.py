@@ -104,7 +104,7 @@ def test_the_name_is_the_files_made_fit_for_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "my topology (2).v3.yaml"
     path.write_text("sources: {g: {generate: {n: counter}}}\noperators: {a: {input: g, dup: }}\nwindow: 100\n")
     plan = topology.load(str(path))
-    assert (plan.name, plan.window_rows, plan.window_bytes) == ("my-topology-2-v3", 100, 64 << 20)
+    assert (plan.name, plan.window_rows, plan.window_bytes) == ("my-topology-2-v3", 100, 20 << 20)
 
 
 CONDITIONS = [
@@ -480,7 +480,7 @@ def test_describe_shows_the_plan(tmp_path: Path) -> None:
     assert ["w", "split", "g", "4", "2", "2 x localhost", "random", "20 of 20", "s, n:int"] in rows
     assert ["c", "count", "w", "1", "1", "10.0.0.1:10000", "hashing(s)", "0 of 20", "s, count:int"] in rows
     assert any(row[:3] == ["w.dead", f"sink jsonl {tmp_path}/out/w.dead.jsonl", "w (dead letters)"] for row in rows)
-    assert "window 262144 tuples, 64MB; snapshots every 1s; flush every 100ms; span 65536; seed 0" in shown
+    assert "window 1048576 tuples, 20MB; snapshots every 1s; flush every 100ms; span 65536; seed 0" in shown
     assert "1 warning:\n" in shown
 
 
