@@ -9,8 +9,8 @@ The base is a short list of tables. The first has every key once; what was settl
 tables each at least twice as heavy as the next. Only when those outweigh the first some times is all of it folded: so
 a changed key costs a folding or two in all, however much state there is, and all together is a small multiple of it.
 A table that has no column but its key is a set which only ever grows: none of its keys comes twice, there is nothing
-to fold. Where keys are numbered, in a column ``slot``, they are told apart by that; otherwise by their values, which
-takes a table of their hashes.
+to fold. Where keys are numbered, in a column ``slot``, nothing lies unfolded: what changed is written to its place
+(``numbered``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from dadstorm.core.distinct import distinct, last_rows
 from dadstorm.core.line import START, Ints
+from dadstorm.core.numbered import SLOT, Numbered, lay_together
 
 Mark = Mapping[str, Any]
 
@@ -33,8 +34,6 @@ OUTWEIGHS = 2
 """How many times as heavy as the folded table the others may become before they are folded into it."""
 SMALL_BYTES = 1 << 12
 """A folded table of less counts as one of this size."""
-SLOT = "slot"
-"""The column with a key's number, the same in all tables of a slice; those that are known go from 0 without a gap."""
 SPARSE = 8
 """How many numbers to a row are still worth an array of them."""
 
@@ -53,7 +52,11 @@ class Vault:
         self.settled = base.cut if base else START
         """The cut of the base: the slice can resume there, and never needs to go behind."""
         self.mark = base.mark if base else None
-        self._base: list[pa.RecordBatch] = [base.table] if base and base.table is not None else []
+        self._base: list[pa.RecordBatch] = []
+        self._numbered: Numbered | None = Numbered()
+        """The base, as long as its keys are numbered."""
+        if base and base.table is not None:
+            self._write(base.table)
         self._deltas: deque[Delta] = deque()
 
     @property
@@ -79,27 +82,32 @@ class Vault:
             delta = self._deltas.popleft()
             self.settled, self.mark = delta.cut, delta.mark
             if delta.table is not None and delta.table.num_rows:
-                self._base.append(delta.table)
-                self._tidy()
+                self._write(delta.table)
+
+    def _write(self, table: pa.RecordBatch) -> None:
+        """Write what changed over the base."""
+        if self._numbered is not None:
+            if self._numbered.write(table):
+                return
+            self._base, self._numbered = self._numbered.tables(), None
+        self._base.append(table)
+        self._tidy()
 
     def _tidy(self) -> None:
         """Keep the list of tables short, and its weight within bounds."""
         tables = self._base
         grows = grows_only(tables[0])
-        folded = 0 if grows else 1
-        while len(tables) > folded + 1 and tables[-2].nbytes < 2 * tables[-1].nbytes:
-            newer, older = tables.pop(), tables.pop()
-            tables.append(pa.concat_batches([older, newer]))
+        lay_together(tables, 0 if grows else 1)
         most = OUTWEIGHS * max(tables[0].nbytes, SMALL_BYTES)
         if not grows and sum(table.nbytes for table in tables[1:]) > most:
             self._base = [fold(tables, forget=True)]
 
     def base(self) -> Delta:
         """The settled snapshot, whole."""
-        table = fold(self._base, forget=True) if self._base else None
-        if table is not None:
-            self._base = [table]
-        return Delta(self.settled, table, self.mark)
+        if self._numbered is not None:
+            return Delta(self.settled, next(iter(self._numbered.tables()), None), self.mark)
+        self._base = [fold(self._base, forget=True)]
+        return Delta(self.settled, self._base[0], self.mark)
 
     def since(self, cut: int) -> list[Delta]:
         """The deltas above ``cut``, in order."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dadstorm.core.kernel import Kernel, Output
 from dadstorm.core.line import Ints
+from dadstorm.core.numbered import SLOT
 from dadstorm.core.rows import Rows
-from dadstorm.core.vault import SLOT
 from dadstorm.errors import RunFailed
 from dadstorm.operators.common import conform
 from dadstorm.operators.keys import Keys, ranks

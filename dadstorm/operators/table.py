@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dadstorm.core.line import Ints
-from dadstorm.core.vault import SLOT
+from dadstorm.core.numbered import SLOT
 
 ONE_KEY = pa.array([0], pa.int64())
 """The key column of state that has no key."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 from dadstorm.core.line import START
-from dadstorm.core.vault import OUTWEIGHS, SLOT, Delta, Vault, fold
+from dadstorm.core.numbered import SLOT, Numbered
+from dadstorm.core.vault import OUTWEIGHS, Delta, Vault, fold
 
 SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
 
@@ -17,6 +19,12 @@ def table(values: dict[str, int | None]) -> pa.RecordBatch:
     """What changed; None: the key is gone."""
     rows = [{"key_0": key, "value": value or 0, "gone": value is None} for key, value in values.items()]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def numbered(values: dict[int, int], key: Callable[[int], str] = lambda slot: "same") -> pa.RecordBatch:
+    """Changes of keys that are numbered; what the key is hardly matters then."""
+    columns = {SLOT: list(values), "key_0": [key(slot) for slot in values], "value": list(values.values())}
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def state(delta: Delta) -> dict[str, int]:
@@ -141,10 +149,44 @@ def test_a_set_of_keys_that_only_grows_is_laid_together_without_being_looked_at(
     assert found is not None and found.column("key_1").to_pylist() == list(range(1, 1001))
 
 
-def numbered(values: dict[int, int]) -> pa.RecordBatch:
-    """Changes of keys that are numbered; what the key is does not matter then."""
-    columns = {SLOT: list(values), "key_0": ["same"] * len(values), "value": list(values.values())}
-    return pa.RecordBatch.from_pydict(columns)
+@pytest.mark.parametrize("seed", range(10))
+def test_what_changes_of_numbered_keys_is_written_to_its_place(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dadstorm.core.vault.fold", None)
+    chance = random.Random(seed)
+    vault, plain = Vault(), dict[int, int]()
+    for cut in range(1, 60):
+        known, new = len(plain), chance.randrange(9)
+        slots = [*sorted(chance.sample(range(known), chance.randrange(known + 1))), *range(known, known + new)]
+        changes = {slot: chance.randrange(100) for slot in slots}
+        plain.update(changes)
+        vault.add(Delta(cut, numbered(changes, str) if changes else None))
+        vault.settle(cut)
+        if chance.random() < 0.1:
+            vault = Vault(vault.base())
+    found = vault.base().table
+    assert found is not None
+    assert [tuple(row.values()) for row in found.to_pylist()] == [(n, str(n), v) for n, v in sorted(plain.items())]
+    assert len(vault._numbered._keys) <= 8, "keys lie in few tables"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        numbered({0: 7, 3: 9}),
+        numbered({1: 7, 0: 9}),
+        numbered({0: 7}).rename_columns([SLOT, "key_1", "value"]),
+        numbered({0: 7}).rename_columns([SLOT, "key_0", "other"]),
+        numbered({0: 7}).set_column(2, "value", pa.array(["seven"])),
+        numbered({0: 7}).set_column(2, "value", pa.array([None], pa.int64())),
+    ],
+    ids=["a gap", "backwards", "another key", "another value", "a text", "a null"],
+)
+def test_what_is_not_numbered_by_the_rule_changes_nothing(odd: pa.RecordBatch) -> None:
+    base = Numbered()
+    assert base.write(numbered({0: 1, 1: 2}))
+    before = base.tables()
+    assert not base.write(odd)
+    assert base.tables() == before
 
 
 @pytest.mark.parametrize("far", [1, 1000], ids=["dense", "sparse"])

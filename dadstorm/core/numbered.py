@@ -1,0 +1,92 @@
+"""The settled state of keys that are numbered: what is known of the key in slot n lies at place n.
+
+A delta is written over what is there: a changed key costs one store, however much state there is and however often it
+has changed. Keys themselves never change, so only those of new slots are looked at; they are kept in tables, each at
+least twice as heavy as the next, so that laying them together costs little in all.
+
+Only tables that keep to the rule of numbers (see ``kernel``) can be written so: slots ascend, the new ones go on where
+the known ones end, and all that is said of a key are 64-bit integers. ``write`` refuses any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dadstorm.core.line import Ints
+
+SLOT = "slot"
+"""The column with a key's number, the same in all tables of a slice; those that are known go from 0 without a gap."""
+
+
+class Numbered:
+    def __init__(self) -> None:
+        self._size = 0
+        self._keys: list[pa.RecordBatch] = []
+        self._values: dict[str, Ints] = {}
+
+    def write(self, table: pa.RecordBatch) -> bool:
+        """Take a delta; False, and nothing has changed, if it is none that can be taken."""
+        keys, values = _columns(table)
+        if SLOT not in table.schema.names or not all(_plain(table.column(name)) for name in values):
+            return False
+        slots = table.column(SLOT).to_numpy()
+        known = int(np.searchsorted(slots, self._size))
+        size = self._size + len(slots) - known
+        same = not self._size or (list(self._values) == values and self._keys[0].schema.names == keys)
+        if not same or not _ascend(slots) or not np.array_equal(slots[known:], np.arange(self._size, size)):
+            return False
+        for name in values:
+            column = _room(self._values.get(name), self._size, size)
+            column[slots] = table.column(name).to_numpy()
+            self._values[name] = column
+        if size > self._size:
+            self._size = size
+            # A copy: a slice would keep all of the delta in memory.
+            self._keys.append(table.select(keys).take(pa.array(np.arange(known, len(slots)))))
+            lay_together(self._keys, 0)
+        return True
+
+    def tables(self) -> list[pa.RecordBatch]:
+        """All of it, as one delta; none if there is nothing."""
+        if not self._size:
+            return []
+        slots = pa.array(np.arange(self._size, dtype=np.int32))
+        keys = pa.concat_batches(self._keys)
+        values = [pa.array(column[: self._size].copy()) for column in self._values.values()]
+        names = [SLOT, *keys.schema.names, *self._values]
+        return [pa.RecordBatch.from_arrays([slots, *keys.columns, *values], names=names)]
+
+
+def lay_together(tables: list[pa.RecordBatch], first: int) -> None:
+    """Keep a list of tables short: from ``first`` on, each is at least twice as heavy as the next."""
+    while len(tables) > first + 1 and tables[-2].nbytes < 2 * tables[-1].nbytes:
+        newer, older = tables.pop(), tables.pop()
+        tables.append(pa.concat_batches([older, newer]))
+
+
+def _columns(table: pa.RecordBatch) -> tuple[list[str], list[str]]:
+    """The names of key columns, and of those with values."""
+    keys = [name for name in table.schema.names if name.startswith("key_")]
+    return keys, [name for name in table.schema.names if name != SLOT and name not in keys]
+
+
+def _plain(column: pa.Array) -> bool:
+    return bool(column.type == pa.int64() and not column.null_count)
+
+
+def _ascend(slots: NDArray[Any]) -> bool:
+    return len(slots) > 0 and int(slots[0]) >= 0 and bool((slots[1:] > slots[:-1]).all())
+
+
+def _room(column: Ints | None, used: int, size: int) -> Ints:
+    """The column with room for so many; doubled, so that a new key costs the same however many there are."""
+    if column is not None and size <= len(column):
+        return column
+    larger = np.zeros(max(size, 0 if column is None else 2 * len(column)), dtype=np.int64)
+    if column is not None:
+        larger[:used] = column[:used]
+    return larger
