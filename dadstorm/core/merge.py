@@ -1,9 +1,9 @@
 """The merge: rows of several channels, each in ID order, into one sequence in ID order.
 
 This is the paper's merge operator for whole batches. The input number is already packed into ``sub`` (see ``line``),
-so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. A stable sort over runs that
-are already sorted is a merge: NumPy's timsort finds the runs. Where seq and sub fit into one int64 together, one sort
-does it.
+so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. Where seq and sub fit into one
+int64 together, that is the key. If the keys have no gaps, each tells its row's place. Otherwise they are sorted: a
+stable sort over runs that are already sorted is a merge, as NumPy's timsort finds the runs.
 """
 
 from __future__ import annotations
@@ -34,5 +34,11 @@ def _order(rows: Rows, first: int, last: int, sub_bits: int) -> Ints | None:
         key = rows.seq if sub_bits == 0 else ((rows.seq - first) << sub_bits) | rows.sub
         if bool((key[1:] > key[:-1]).all()):
             return None
+        least, most = int(key.min()), int(key.max())
+        if most - least < len(key):
+            order = np.full(len(key), -1)
+            order[key - least] = np.arange(len(key))
+            if order.min() >= 0:  # Else two rows have one ID: a producer is wrong, but no row may be lost by it here.
+                return order
         return key.argsort(kind="stable")
     return np.lexsort((rows.sub, rows.seq))

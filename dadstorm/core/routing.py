@@ -47,4 +47,5 @@ class Router:
         if counts[slices[0]] == count:
             return rows, offsets
         # Of so small numbers NumPy's stable sort is a radix sort.
-        return rows.take(slices.astype(np.uint16).argsort(kind="stable")), offsets
+        narrow = np.uint8 if self.slices <= 1 << 8 else np.uint16
+        return rows.take(slices.astype(narrow).argsort(kind="stable")), offsets

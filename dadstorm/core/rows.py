@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dadstorm.core.line import Ints
 
@@ -36,8 +37,9 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
         return Rows(self.seq[start:stop], self.sub[start:stop], self.data.slice(start, stop - start))
 
     def take(self, order: Ints) -> Rows:
-        """The rows at these positions, in this order."""
-        return Rows(self.seq[order], self.sub[order], self.data.take(pa.array(order)))
+        """The rows at these positions, in this order. NumPy has looked whether they are within bounds."""
+        seq, sub = self.seq[order], self.sub[order]
+        return Rows(seq, sub, pc.take(self.data, pa.array(order), boundscheck=False))
 
     def before(self, cut: int) -> int:
         """How many rows lie below ``cut``."""

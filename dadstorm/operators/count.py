@@ -17,7 +17,7 @@ from dadstorm.core.numbered import SLOT
 from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 from dadstorm.operators.common import conform
-from dadstorm.operators.keys import Keys, ranks
+from dadstorm.operators.keys import Keys
 from dadstorm.operators.table import ONE_KEY, kept, numbered_table, state_table
 from dadstorm.plan import Operator
 
@@ -67,11 +67,14 @@ class CountBy:
 
     def process(self, rows: Rows) -> Output:
         columns = [rows.data.column(field) for field in self._fields]
-        codes, slots = self._keys.encode(columns)
+        order, sizes, slots = self._keys.grouped(columns)
         self._grow()
-        earlier, sizes = ranks(codes, len(slots))
-        counts = self._counts[slots][codes] + earlier + 1
-        self._counts[slots] += sizes
+        before = self._counts[slots]
+        self._counts[slots] = before + sizes
+        # Key after key the counts go on from what they were; then each goes to its row.
+        running = np.arange(1, len(rows) + 1) + np.repeat(before - (np.cumsum(sizes) - sizes), sizes)
+        counts = np.empty_like(running)
+        counts[order] = running
         fresh = slots[~self._changed[slots]]
         if len(fresh):
             self._changed[fresh] = True

@@ -2,7 +2,8 @@
 
 A keyed operator thinks in *slots*: each distinct key gets the next number when it is first seen, and what the operator
 knows about the key lies in an array at that place. A batch is dictionary-encoded first, so that each distinct key of it
-is looked up once, however many rows carry it (see ``slots``).
+is looked up once, however many rows carry it (see ``slots``). Where most rows of a batch bring another key, that would
+be one table too many: then each row is looked up.
 
 Keys are compared as the routing hash compares them: null is a key like any other, -0.0 is 0.0, all NaNs are one. To
 get that, and so that anybody can fold state tables by comparing plain values, keys are *stored* as strings, integers
@@ -57,6 +58,8 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 _Key = tuple[Any, ...]
+_VARIED = 4
+"""The most rows to a distinct key for which it is quicker to look up each row."""
 _FEW = 512
 """The most distinct keys of a batch for which a dict is quicker."""
 _IN_A_ROW = 16
@@ -84,6 +87,8 @@ class Keys:
         """The last ones, which are in the dict only."""
         self._small = 0
         """How many small batches there have been in a row."""
+        self._varied = False
+        """Whether the last batch had nearly as many distinct keys as rows."""
 
     def __len__(self) -> int:
         return self._size
@@ -93,6 +98,18 @@ class Keys:
 
         New keys get slots; they are those from the previous ``len`` on."""
         return self._encode([stored(column) for column in columns])
+
+    def grouped(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints, Ints]:
+        """The rows sorted by key, equal keys in row order; of each distinct key of this batch how many rows have it, in
+        the same order; and its slot. New keys get slots."""
+        columns = [stored(column) for column in columns]
+        if self._varied:
+            order, sizes, slots = _groups(self._rows(columns), self._size)
+        else:
+            codes, slots = self._encode(columns)
+            order, sizes = stable_order(codes, len(slots)), np.bincount(codes, minlength=len(slots))
+        self._varied = len(slots) > _FEW and _VARIED * len(slots) > len(order)
+        return order, sizes, slots
 
     def add(self, columns: Sequence[pa.Array]) -> Ints:
         """The slots of keys that come as ``table`` gave them."""
@@ -107,6 +124,19 @@ class Keys:
     def _encode(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
         codes, values = distinct(columns)
         return codes, self._slots(values)
+
+    def _rows(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row, found without knowing which rows are alike."""
+        self._settle()
+        slots = self._places.find(hash_columns(columns, _SEED))
+        known = np.flatnonzero(slots >= 0)
+        sure = np.zeros(len(slots), dtype=bool)
+        sure[known] = self._same(slots[known], _at(columns, known))
+        rest = np.flatnonzero(~sure)
+        if len(rest):
+            codes, found = self._encode(_at(columns, rest))
+            slots[rest] = found[codes]
+        return slots
 
     def _slots(self, keys: list[pa.Array]) -> Ints:
         """The slots of keys that are all different."""
@@ -166,16 +196,16 @@ class Keys:
         first, self._size = self._size, self._size + len(keys[0])
         return np.arange(first, self._size)
 
-    def _same(self, slots: Ints, keys: list[pa.Array]) -> NDArray[np.bool_]:
+    def _same(self, slots: Ints, keys: Sequence[pa.Array]) -> NDArray[np.bool_]:
         same = np.ones(len(slots), dtype=bool)
         for column, values in zip(self._columns, keys, strict=True):
             same &= column.same(slots, values)
         return same
 
 
-def _at(keys: list[pa.Array], rows: Ints) -> list[pa.Array]:
+def _at(keys: Sequence[pa.Array], rows: Ints) -> list[pa.Array]:
     if len(rows) == len(keys[0]):
-        return keys
+        return list(keys)
     return [column.take(pa.array(rows)) for column in keys]
 
 
@@ -191,14 +221,12 @@ def first_rows(codes: Ints, distinct: int) -> Ints:
     return rows
 
 
-def ranks(codes: Ints, distinct: int) -> tuple[Ints, Ints]:
-    """For each row how many earlier rows have its code; for each code how many rows have it."""
-    sizes = np.bincount(codes, minlength=distinct)
-    order = stable_order(codes, distinct)
-    firsts = np.cumsum(sizes) - sizes
-    result = np.empty(len(codes), dtype=np.int64)
-    result[order] = np.arange(len(codes)) - firsts[codes[order]]
-    return result, sizes
+def _groups(slots: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """Rows sorted by slot, of each slot that occurs how many rows have it, and those slots."""
+    order = stable_order(slots, count)
+    ordered = slots[order]
+    firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return order, np.diff(firsts, append=len(slots)), ordered[firsts]
 
 
 def stable_order(codes: Ints, distinct: int) -> Ints:

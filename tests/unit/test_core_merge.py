@@ -44,6 +44,16 @@ def test_runs_that_follow_each_other_are_not_sorted_again() -> None:
     assert ids(merged) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
+def test_ids_without_a_gap_in_any_number_of_runs() -> None:
+    runs = [rows(*range(start, 30, 7)) for start in range(7)]
+    assert ids(merge(runs, 0)) == [(seq, 0) for seq in range(30)]
+
+
+def test_ids_that_come_twice_are_not_lost() -> None:
+    assert ids(merge([rows(0, 3), rows(0, 1)], 0)) == [(0, 0), (0, 0), (1, 0), (3, 0)]
+    assert ids(merge([rows(5), rows(5)], 0)) == [(5, 0), (5, 0)]
+
+
 def test_runs_without_rows_do_no_harm() -> None:
     assert ids(merge([Rows.empty(SCHEMA), rows(1), Rows.empty(SCHEMA)], 5)) == [(1, 0)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,32 @@ def test_slots_are_given_out_in_order_and_kept(
     again = Keys(kinds)
     assert again.add(everything).tolist() == list(range(len(keys)))
     assert again.table(np.arange(len(keys))) == everything
+
+
+@pytest.mark.parametrize("hashes", [hash_columns, few_hashes], ids=["hashes", "few hashes"])
+@pytest.mark.parametrize("varied", [0, 2, 10**9], ids=["by key", "both", "by row"])
+@pytest.mark.parametrize("names", ["text", "int", "bool text float"])
+def test_rows_are_grouped_by_key_the_same_way_however_keys_are_looked_up(
+    names: str, varied: int, hashes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "hash_columns", hashes)
+    monkeypatch.setattr(module, "_FEW", 0)
+    monkeypatch.setattr(module, "_VARIED", varied)
+    kinds = [TYPES[name] for name in names.split()]
+    chance = random.Random(2)
+    keys, expected = Keys(kinds), dict[tuple[Any, ...], int]()
+    for _ in range(60):
+        rows = [tuple(value(chance, kind) for kind in kinds) for _ in range(chance.choice([0, 1, 3, 20, 100]))]
+        for row in rows:
+            expected.setdefault(row, len(expected))
+        columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+        order, sizes, slots = keys.grouped(columns)
+        found = np.repeat(slots, sizes).tolist()
+        assert found == [expected[rows[row]] for row in order.tolist()], "each group has its key's slot"
+        assert len(set(slots.tolist())) == len(slots) and all(sizes > 0), "each key once"
+        places = list(zip(found, order.tolist(), strict=True))
+        assert all(one < other for one, other in pairwise(places) if one[0] == other[0]), "in row order"
+        assert len(keys) == len(expected)
 
 
 @pytest.mark.parametrize("size", [1, 10, 5000])
