@@ -7,6 +7,7 @@ input: its line number n is tuple number n, and the moment the file has grown to
 file is looked at every half millisecond.
 
 The second case has so many keys of state before the clock starts, so that snapshots of them are taken meanwhile.
+``stolen`` tells which share of the CPU that was wanted a host of this machine gave to others: that is in the figures too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
 
-from benchkit.report import finished, pyplot, save, say, table, warn_if_busy
+from benchkit.report import Stolen, finished, pyplot, save, say, table, warn_if_busy
 from kit import connected, free_port, running, until
 
 TOPOLOGY = """
@@ -144,15 +145,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, found, curves = [], [], {}
     for rate in options.rate:
         for keys in dict.fromkeys((FEW_KEYS, options.keys)):
+            stolen = Stolen()
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
                 ms = latencies(Path(folder), rate, options.seconds, keys) * 1000
             p50, p90, p99, most = np.percentile(ms, [50, 90, 99, 100]).tolist()
             say(f"{rate:,} tuples/s, {keys:,} keys: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-            rows.append([f"{rate:,}", f"{keys:,}", f"{p50:.1f}", f"{p90:.1f}", f"{p99:.1f}", f"{most:.1f}"])
-            found.append({"rate": rate, "keys": keys, "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "most_ms": most})
+            rows.append([f"{rate:,}", f"{keys:,}", *(f"{one:.1f}" for one in (p50, p90, p99, most)), f"{stolen.share:.0%}"])
+            case = {"rate": rate, "keys": keys, "stolen": stolen.share}
+            found.append({**case, "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "most_ms": most})
             curves[f"{rate:,}/s, {keys:,} keys"] = np.percentile(ms, np.arange(0, 100.1, 0.1))
     print(f"3 operators, 2 replicas each, exactly-once, {options.seconds:g} s each ({GOALS})")
-    print(table(["tuples/s", "keys", "p50 ms", "p90 ms", "p99 ms", "most ms"], rows))
+    print(table(["tuples/s", "keys", "p50 ms", "p90 ms", "p99 ms", "most ms", "stolen"], rows))
     save(options.out, "latency", {"cases": found})
     drawn(options.out, curves)
     return 0

@@ -5,6 +5,7 @@ Each axis varies one thing and leaves the rest:
     tuples     10^5 to 10^7, counted by 10,000 keys
     keys       10^3 to 10^6 keys of state
     operators  1, 2, 4, 8 filters in a row: what each of them adds, against a source that goes straight to its sink
+    hops       the same with ``chain: false``: each filter is a process of its own
     slices     1 to 16 slices of the count, at one replica
     state      10^3 to 10^6 keys of state, of which 1000 change from one snapshot to the next
 
@@ -44,8 +45,8 @@ sources:
 """
 COUNT = "operators:\n  counts: {{input: made, count: key, slices: {slices}}}\n"
 KEYS = 10_000
-GOALS = {"tuples": "15%", "keys": "15%", "operators": "15%", "slices": "20%", "state": "none"}
-UNITS = {"operators": "CPU µs/hop", "state": "CPU µs/snapshot"}
+GOALS = {"tuples": "15%", "keys": "15%", "operators": "15%", "hops": "15%", "slices": "20%", "state": "none"}
+UNITS = {"operators": "CPU µs/operator", "hops": "CPU µs/hop", "state": "CPU µs/snapshot"}
 CHANGES = 1000
 SNAPSHOTS = 3000
 """So many that everything is folded at least once."""
@@ -55,13 +56,13 @@ def counted(keys: int = KEYS, slices: int = 1) -> Callable[[int], str]:
     return lambda tuples: (SOURCE + COUNT).format(keys=keys, tuples=tuples, slices=slices)
 
 
-def chained(operators: int) -> Callable[[int], str]:
+def in_a_row(operators: int, chain: bool) -> Callable[[int], str]:
     """Filters that let everything pass, each reading the one before."""
     names = ["made", *(f"pass{number}" for number in range(operators))]
     rows = [f"  {name}: {{input: {before}, filter: n >= 0}}" for before, name in pairwise(names)]
     middle = "\n".join(["operators:", *rows]) if rows else ""
     sink = f"sinks:\n  written: {{input: {names[-1]}, csv: written.csv}}\n"
-    return lambda tuples: f"{SOURCE.format(keys=KEYS, tuples=tuples)}{middle}\n{sink}"
+    return lambda tuples: f"{SOURCE.format(keys=KEYS, tuples=tuples)}{middle}\n{sink}chain: {str(chain).lower()}\n"
 
 
 def snapshot_us(keys: int) -> float:
@@ -131,10 +132,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif axis == "keys":
             places = powers(min(1000, options.most_keys), options.most_keys)
             points = {place: cost(counted(keys=place), f"{place:,} keys") for place in places}
-        elif axis == "operators":
-            none = cost(chained(0), "no operator")
+        elif axis in ("operators", "hops"):
+            chain = axis == "operators"
+            none = cost(in_a_row(0, chain), "no operator")
             points = {
-                place: (cost(chained(place), f"{place} operators") - none) / place
+                place: (cost(in_a_row(place, chain), f"{place} {axis}") - none) / place
                 for place in powers(1, options.most_operators, 2)
             }
         elif axis == "state":

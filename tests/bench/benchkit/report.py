@@ -58,6 +58,27 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+class Stolen:
+    """How much of the time that processes wanted to run, from here on, this machine's host gave to others instead."""
+
+    def __init__(self) -> None:
+        self._before = self._ticks()
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        """CPU that was used, and CPU that was withheld."""
+        try:
+            user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+        except (OSError, ValueError):
+            return 0, 0
+        return user + nice + system + irq + softirq, steal
+
+    @property
+    def share(self) -> float:
+        used, stolen = (now - before for now, before in zip(self._ticks(), self._before, strict=True))
+        return stolen / max(1, used + stolen)
+
+
 def warn_if_busy() -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY * cores:
