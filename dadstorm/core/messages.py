@@ -161,10 +161,12 @@ class Seek(msgspec.Struct, tag="seek", frozen=True):
 
 
 class Found(msgspec.Struct, tag="found", frozen=True):
-    """A holder's settled snapshot of a slice, of this incarnation; ``cut`` is -1 if it has none. Body: its table."""
+    """A holder's answer to the incarnation ``sought`` of a slice: its settled snapshot, of this earlier incarnation;
+    ``cut`` is -1 if it has none. Body: its table."""
 
     operator: int
     slice: int
+    sought: int
     incarnation: int
     holder: int
     cut: int

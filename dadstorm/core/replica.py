@@ -423,8 +423,10 @@ def give(holder: Holder, number: int, seek: Seek, slice_index: int) -> Give:
     to = Peer(seek.operator, seek.replica)
     found = holder.give(to.operator, slice_index, seek.incarnation)
     if found is None:
-        return Give(to, Found(to.operator, slice_index, 0, number, -1, None, holder.incarnation), None)
+        return Give(to, Found(to.operator, slice_index, seek.incarnation, 0, number, -1, None, holder.incarnation), None)
     incarnation, base = found
     mark = None if base.mark is None else dict(base.mark)
-    message = Found(to.operator, slice_index, incarnation, number, base.cut, mark, holder.incarnation)
+    message = Found(
+        to.operator, slice_index, seek.incarnation, incarnation, number, base.cut, mark, holder.incarnation
+    )
     return Give(to, message, base.table)

@@ -45,7 +45,10 @@ class Seeking:
             yield Seek(self._me.operator, self._me.replica, incarnation, slices, self._reborn)
 
     def answered(self, message: Found, table: pa.RecordBatch | None) -> None:
-        """One holder's copy of one slice, or that it has none."""
+        """One holder's copy of one slice, or that it has none. A late answer to the question of an earlier incarnation
+        does not count: the holder may have got a newer copy since, from the one before us."""
+        if message.sought != self.slices.get(message.slice):
+            return
         if message.cut >= START:
             best = self._found.get(message.slice)
             if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):

@@ -241,13 +241,13 @@ class Disk:
     def _seek(self, index: int) -> None:
         """Claim a slice, and tell what there is of it."""
         shelf = self._shelf(index)
-        operator = self._me.operator
+        operator, sought = self._me.operator, self._slices[index].incarnation
         try:
             with told(self._who(index), shelf.folder):
                 shelf.claim()
                 settled = shelf.load()
         except Damaged as damage:
-            if self._slices[index].incarnation == 0:
+            if sought == 0:
                 raise RunFailed(
                     f"{self._who(index)}: {damage}. It held the only copy of the slice's state: restore it from a "
                     f"copy of your own, or remove {self._durable.folder} and run from the beginning"
@@ -256,12 +256,12 @@ class Disk:
             settled = None
         self._sought.discard(index)
         if settled is None:
-            self._say(Found(operator, index, 0, DISK, -1))
+            self._say(Found(operator, index, sought, 0, DISK, -1))
             return
         # What an earlier life has written is older than anything that this one has.
         incarnation = settled.rank.incarnation if settled.rank.life == self._durable.life else -1
         mark = None if settled.delta.mark is None else dict(settled.delta.mark)
-        self._say(Found(operator, index, incarnation, DISK, settled.delta.cut, mark), settled.delta.table)
+        self._say(Found(operator, index, sought, incarnation, DISK, settled.delta.cut, mark), settled.delta.table)
 
     def _put(self, index: int, put: _Put) -> None:
         shelf = self._shelf(index)

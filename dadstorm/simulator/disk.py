@@ -74,7 +74,7 @@ class SimulatedDisk:
         if found.message.cut >= START or before is None:
             return found
         mark = None if before.mark is None else dict(before.mark)
-        return Give(found.to, Found(seek.operator, index, 0, DISK, before.cut, mark), before.table)
+        return Give(found.to, Found(seek.operator, index, seek.incarnation, 0, DISK, before.cut, mark), before.table)
 
     def next_life(self, slices: Iterable[tuple[int, int]]) -> None:
         """Everybody has died."""

@@ -71,7 +71,7 @@ MESSAGES: list[tuple[control.Message, Content]] = [
     (Settle(0, 0, 0, 0, 7), None),
     (Held(0, 0, 0, 1, 0, 7, 5), None),
     (Seek(0, 0, 1, (0, 1), 1), None),
-    (Found(0, 0, 0, 1, 7, None), some_rows().data),
+    (Found(0, 0, 1, 0, 1, 7, None), some_rows().data),
     (Beat(0, 0, 0), None),
     (Down(0, 0, 0), None),
     (Adopt(0, 1, 0, 0, ((0, 1), (2, 1))), None),

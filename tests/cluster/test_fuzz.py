@@ -171,7 +171,7 @@ RANDOM_MESSAGES = st.one_of(
     st.tuples(st.builds(Held, N, N, N, N, N, S, S), st.none()),
     st.tuples(st.builds(Seek, N, N, N, FEW, N), st.none()),
     st.tuples(st.builds(Adopt, N, N, N, N, CUTS), st.none()),
-    st.tuples(st.builds(Found, N, N, N, N, S), TABLES),
+    st.tuples(st.builds(Found, N, N, N, N, N, S), TABLES),
     st.tuples(st.builds(Beat, N, N, N), st.none()),
     st.tuples(st.builds(Down, N, N, N), st.none()),
 )

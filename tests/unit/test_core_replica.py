@@ -77,10 +77,10 @@ def test_who_has_been_replaced_does_not_answer_for_its_successor() -> None:
     """It lives on somewhere, and knows nothing of the copies that were made since."""
     reborn = unborn(plan(), "work", 0, incarnation=2)
     assert [to for to, _ in told(reborn.begin(living={1: 1, 2: 0}))] == [Peer(WORK, 1), Peer(WORK, 2)]
-    list(reborn.handle(Found(WORK, 0, 0, 2, -1)))
-    list(reborn.handle(Found(WORK, 0, 0, 1, -1, holder_incarnation=0)))
+    list(reborn.handle(Found(WORK, 0, 2, 0, 2, -1)))
+    list(reborn.handle(Found(WORK, 0, 2, 0, 1, -1, holder_incarnation=0)))
     assert not reborn.resumed
-    list(reborn.handle(Found(WORK, 0, 1, 1, 10, holder_incarnation=1)))
+    list(reborn.handle(Found(WORK, 0, 2, 1, 1, 10, holder_incarnation=1)))
     assert reborn.resumed
     assert reborn.works[0].done == 10
 

@@ -13,8 +13,8 @@ def seeking(*asked: int) -> Seeking:
     return Seeking(Peer(3, 0), 2, {0: 2, 1: 2}, asked)
 
 
-def found(holder: int, index: int, incarnation: int = 0, cut: int = -1) -> Found:
-    return Found(3, index, incarnation, holder, cut)
+def found(holder: int, index: int, incarnation: int = 0, cut: int = -1, sought: int = 2) -> Found:
+    return Found(3, index, sought, incarnation, holder, cut)
 
 
 def test_it_asks_everybody_until_they_have_answered() -> None:
@@ -49,3 +49,14 @@ def test_a_copy_that_comes_from_somebody_who_was_given_up_counts_too() -> None:
     one.without([2])
     one.answered(found(2, 0, cut=8), None)
     assert one.base(0).cut == 8
+
+
+def test_a_late_answer_to_an_earlier_incarnation_does_not_count() -> None:
+    """Since it was given, the holder has got newer copies from that incarnation."""
+    one = seeking(1)
+    for index in (0, 1):
+        one.answered(found(1, index, cut=4, sought=1), None)
+    assert not one.over and one.base(0).cut == START
+    for index in (0, 1):
+        one.answered(found(1, index, incarnation=1, cut=9), None)
+    assert one.over and one.base(0).cut == 9

@@ -199,7 +199,7 @@ def test_a_zombie_settles_nothing_after_its_successor_has_read(tmp_path: Path) -
 # -- copies on the wire, and elsewhere --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", [Copy(1, 0, 0, 0, None, 7, {"at": 1}), Found(1, 0, 0, 1, 7, {"at": 1})])
+@pytest.mark.parametrize("message", [Copy(1, 0, 0, 0, None, 7, {"at": 1}), Found(1, 0, 1, 0, 1, 7, {"at": 1})])
 def test_a_copy_that_was_damaged_on_its_way_is_never_taken(message: Copy | Found) -> None:
     """It is dropped, and sent again: as if it had been lost."""
     token = bytes(range(16))
@@ -297,7 +297,7 @@ def test_a_copy_is_acknowledged_at_once_and_a_settled_cut_when_it_is_on_the_disk
     assert not list(after.answers())
     os.close(disk.lock_fd)
     (found,) = heard(after, 1)
-    assert found == Found(1, 0, -1, DISK, 4)
+    assert found == Found(1, 0, 0, -1, DISK, 4)
 
 
 def test_an_incarnation_that_resumes_with_a_whole_copy_is_settled_when_that_is_on_the_disk(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_damage_stops_the_run_if_the_disk_is_all_there_is_and_else_another_copy_
         heard(everybody_died, 1)
     one_died = Disk(plan, ME)
     one_died.take(Seek(1, 0, 1, (0,), 1))
-    assert heard(one_died, 1) == [Found(1, 0, 0, DISK, -1)]
+    assert heard(one_died, 1) == [Found(1, 0, 1, 0, DISK, -1)]
 
 
 def test_a_disk_that_cannot_be_written_is_a_clear_stop_and_what_was_settled_stays(tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_disk_that_cannot_be_written_is_a_clear_stop_and_what_was_settled_stay
         os.close(disk.lock_fd)
         after = Disk(plan_in(tmp_path, life=2), ME)
         after.take(Seek(1, 0, 0, (0,), 0))
-        assert heard(after, 1) == [Found(1, 0, -1, DISK, 6)]
+        assert heard(after, 1) == [Found(1, 0, 0, -1, DISK, 6)]
         os.close(after.lock_fd)
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
