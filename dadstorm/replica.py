@@ -289,10 +289,9 @@ class ReplicaProcess:
 
     def _on_adopt(self, machine: ReplicaMachine, message: Adopt, received: Received) -> None:
         """Slices of a peer that is lost are to be resumed here; who asks for that is to hear that it was heard."""
-        slices, begun = [index for index, _ in message.slices], now_ms()
-        known = machine.hosts(slices)
+        known, begun = machine.hosts(message.slices), now_ms()
         self._on_peer(machine, message, received)
-        if machine.hosts(slices):
+        if machine.hosts(message.slices):
             self._endpoint.send(self._assignment.pcs, control.Adopted(*self._assignment.me, message.slices))
             if not known:
                 self._reports.adopts(message, begun)

@@ -224,10 +224,11 @@ class Exchange:
     def _send_again(
         self, message: Attach, outlets: list[tuple[int, Outlet, list[tuple[int, int]]]]
     ) -> Iterator[Send | Tell]:
+        """What is gone is nothing to tell to a slice that has been superseded: its successor has newer state."""
         to = Peer(message.consumer, message.replica)
         for index, outlet, found in outlets:
             for consumer_slice, lo in found:
-                if self._keeps and lo < outlet.floor:
+                if self._keeps and lo < outlet.floor and not outlet.outdone(consumer_slice, message.incarnation):
                     channel = (self._me.operator, index, message.consumer, message.input, consumer_slice)
                     gone = Gone(*channel, outlet.floor)
                     yield Tell(to, gone)

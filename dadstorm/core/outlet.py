@@ -122,6 +122,10 @@ class Outlet:
         """Whether every slice of the consumer has told where it is."""
         return None not in self._homes
 
+    def outdone(self, slice_index: int, incarnation: int) -> bool:
+        """Whether a higher incarnation of a slice of the consumer has attached."""
+        return incarnation < self._incarnations[slice_index]
+
     @property
     def kept_rows(self) -> int:
         return sum(len(emission.rows) for emission in self._kept)
@@ -147,7 +151,7 @@ class Outlet:
         incarnation than is known has been superseded and gets nothing."""
         since: dict[int, list[int]] = defaultdict(list)
         for slice_index, lo in wants:
-            if incarnation < self._incarnations[slice_index]:
+            if self.outdone(slice_index, incarnation):
                 continue
             everything = self._repeat and self._homes[slice_index] is None
             self._incarnations[slice_index] = incarnation

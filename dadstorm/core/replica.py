@@ -117,6 +117,10 @@ class ReplicaMachine:
         self.slices: dict[int, Slice] = {}
         self._exchange = Exchange(plan, me, self.homes, self.slices, self.consumers)
         self._ticks = 0
+        self._hosted: dict[int, int] = {}
+        """The slices that live here or are being resumed, and in which incarnations."""
+        self._outdone = False
+        """A PCS has had one of our slices resumed elsewhere since."""
         self._seekings: list[Seeking] = []
         """The slices that are to be resumed here once their state is found."""
         self.resumed = False
@@ -141,14 +145,18 @@ class ReplicaMachine:
         yield from self._resume_what_is_found()
 
     def _adopt(self, message: Adopt) -> Iterator[Action]:
-        """Take over slices of a peer that is gone."""
+        """Take over slices of a peer that is gone. If that is in a higher incarnation than we have one of them, it has
+        been somebody else's in between: what we have of it is over, and who begins anew finds the newest state."""
         self._checks.ring(message.operator, message.lost, "Adopt")
         self._checks.slices(message.operator, message.replica, message.slices)
         if message.replica != self.me.replica or message.lost == self.me.replica:
             raise ProtocolError(f"replica {message.replica} is to adopt slices of {message.lost}: not this one")
+        if any(self._hosted.get(index, incarnation) < incarnation for index, incarnation in message.slices):
+            self._outdone = True
+            return
         if self.ring.down(message.lost, message.lost_incarnation):
             yield from self._ring_changed()
-        wanted = {index: incarnation for index, incarnation in message.slices if not self.hosts([index])}
+        wanted = {index: incarnation for index, incarnation in message.slices if index not in self._hosted}
         if wanted:
             yield from self._seek(wanted, anew=False)
             yield from self._resume_what_is_found()
@@ -157,6 +165,7 @@ class ReplicaMachine:
         """Find the state of slices; ``anew``: nobody of this run can have any."""
         seeking = Seeking(self.me, self.incarnation, slices, self._who_may_hold(anew=anew) if slices else [])
         self._seekings.append(seeking)
+        self._hosted.update(slices)
         for question in list(seeking.questions(self.me.replica)):
             for index in question.slices:
                 found = give(self.holder, self.me.replica, question, index)
@@ -389,15 +398,14 @@ class ReplicaMachine:
         """Whether slices are to be resumed here whose state has not been found yet."""
         return bool(self._seekings) or not self.resumed
 
-    def hosts(self, slices: Iterable[int]) -> bool:
-        """Whether all these slices live here, or are being resumed."""
-        under_way = {index for seeking in self._seekings for index in seeking.slices} | set(self.slices)
-        return under_way.issuperset(slices)
+    def hosts(self, slices: Iterable[tuple[int, int]]) -> bool:
+        """Whether all these slices live here, or are being resumed, in these incarnations or later ones."""
+        return all(self._hosted.get(index, -1) >= incarnation for index, incarnation in slices)
 
     @property
     def superseded(self) -> bool:
         """A higher incarnation has taken over: step down."""
-        return any(s.keeper is not None and s.keeper.superseded for s in self.slices.values())
+        return self._outdone or any(s.keeper is not None and s.keeper.superseded for s in self.slices.values())
 
     @property
     def rows_in(self) -> int:

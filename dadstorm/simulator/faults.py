@@ -268,7 +268,7 @@ class Storm(NoFaults):
         everybody = [*self._cluster.processes.values(), *self._cluster.zombies]
         mine = self._cluster.processes[victim].machine
         return all(
-            mine.hosts([index]) and not copies_at(everybody, victim.operator, index)
+            mine.hosts([(index, 0)]) and not copies_at(everybody, victim.operator, index)
             for index in range(operator.slices)
             if not self._kept_without(victim, index)
         )

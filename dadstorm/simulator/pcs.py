@@ -103,7 +103,7 @@ class SimulatedPcs:
         """Tell an adopter, until it is seen to have heard it."""
         adopter = Peer(adopt.operator, adopt.replica)
         process = self._cluster.processes.get(adopter)
-        if process is not None and process.machine.hosts(index for index, _ in adopt.slices):
+        if process is not None and process.machine.hosts(adopt.slices):
             self._spreading.heard(adopter, adopt.slices)
             self._cluster.adopted(adopter)
         else:

@@ -23,7 +23,7 @@ from core_kit import (
 
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.line import END
-from dadstorm.core.messages import PCS, Adopt, Attach, Beat, Done, Found, Here, Message, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import PCS, Adopt, Attach, Beat, Done, Found, Gone, Here, Message, Peer, Safe, Tiles, Want
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
@@ -94,6 +94,17 @@ def test_who_adopts_a_slice_also_asks_those_it_only_suspects() -> None:
     assert adopter.ring.suspected == [2]
     asked = [to.replica for to, message in told(adopter.handle(Adopt(WORK, 0, 1, 0, ((1, 1),)))) if to.operator == WORK]
     assert sorted(asked) == [PCS, 2]
+
+
+def test_who_is_to_adopt_a_slice_that_it_has_in_a_lower_incarnation_steps_down() -> None:
+    """The slice has been somebody else's in between, whose state is newer."""
+    adopter = machine(plan(recovery="spread"), "work")
+    first, later = Adopt(WORK, 0, 1, 0, ((1, 1),)), Adopt(WORK, 0, 2, 0, ((1, 3),))
+    for _ in range(2):
+        list(adopter.handle(first))
+        assert adopter.hosts(first.slices) and not adopter.superseded, "however often it is told"
+    assert list(adopter.handle(later)) == []
+    assert adopter.superseded and not adopter.hosts(later.slices)
 
 
 def test_a_source_asks_nobody() -> None:
@@ -195,6 +206,20 @@ def test_what_consumers_are_safe_of_is_forgotten_and_passed_on() -> None:
     kept.do(work.handle(Safe(SINK, 0, ((0, 10),))))
     assert [message.cuts for _, message in told(work.announce()) if isinstance(message, Safe)] == [((0, 10),)] * 2
     assert ranges(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),)))) == []
+
+
+def test_a_slice_that_is_behind_is_told_what_is_gone_unless_it_has_been_superseded() -> None:
+    """Its successor has newer state: nothing is lost, and the run does not stop."""
+    kept = Kept(plan(), "work")
+    work = kept.machine
+    list(work.handle(Attach(SINK, 0, 1, 0, (Want(0, 0, 0),))))
+    for producer_slice in (0, 1):
+        list(work.handle(tiles(0, 10, (1,), producer_slice=producer_slice), rows(4 + producer_slice)))
+    kept.do(work.work(10))
+    kept.do(work.handle(Safe(SINK, 0, ((0, 10),))))
+    gone = Gone(WORK, 0, SINK, 0, 0, 10)
+    assert told(work.handle(Attach(SINK, 0, 0, 0, (Want(0, 0, 0),)))) == []
+    assert told(work.handle(Attach(SINK, 0, 1, 0, (Want(0, 0, 0),)))) == [(Peer(SINK, 0), gone)]
 
 
 def test_who_stands_at_the_lowest_place_where_a_source_stands_still_says_so() -> None:
