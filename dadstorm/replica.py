@@ -395,9 +395,9 @@ class ReplicaProcess:
 
     def _drain(self, machine: ReplicaMachine) -> None:
         """Let sources take in nothing new, as soon as their streams may end where they stand."""
-        for index, reader in self._readers.items() if self._draining else ():
+        for index, reader in self._readers.items():
             source = machine.sources[index]
-            if not source.draining and source.may_drain:
+            if self._draining and not source.draining and source.may_drain:
                 source.draining = True
                 reader.drain()
             self._do(source.end(reader.mark))

@@ -30,6 +30,7 @@ from dadstorm.core.hashing import Hashes, hash_columns
 from dadstorm.core.line import END, START, Ints
 from dadstorm.core.ports import MAIN
 from dadstorm.core.rows import Rows
+from dadstorm.core.vault import DRAINED
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator, Plan
 
@@ -266,8 +267,8 @@ def _upstream(plan: Plan, operator: Operator) -> list[Operator]:
     return [one for one in plan.operators if one.name in names]
 
 
-def without_audit(mark: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def made_outside(mark: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """A snapshot's mark as the reader or the sink that made it knows it."""
-    if mark is None or MARK not in mark:
+    if mark is None or not mark.keys() & {MARK, DRAINED}:
         return mark
-    return {key: value for key, value in mark.items() if key != MARK}
+    return {key: value for key, value in mark.items() if key not in (MARK, DRAINED)} or None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dadstorm.core.messages import Copy, Held, Settle
-from dadstorm.core.vault import Delta, Vault
+from dadstorm.core.vault import DRAINED, Delta, Vault
 
 
 @dataclass(slots=True)
@@ -63,9 +63,15 @@ class Holder:
         return self.find(operator, slice_index)
 
     def find(self, operator: int, slice_index: int) -> tuple[int, Delta] | None:
-        """The copy of a slice that is here: the incarnation it is of, and its settled snapshot, whole."""
+        """The copy of a slice that is here: the incarnation it is of, and its settled snapshot, whole; that of a
+        drained source says so, though the end is not settled yet."""
         held = self._held.get((operator, slice_index))
-        return None if held is None else (held.incarnation, held.vault.base())
+        if held is None:
+            return None
+        base = held.vault.base()
+        if held.vault.drained:
+            base = Delta(base.cut, base.table, {**(base.mark or {}), DRAINED: True})
+        return held.incarnation, base
 
     def _known(self, key: tuple[int, int]) -> int:
         """The highest incarnation of a slice's owner that was heard of."""

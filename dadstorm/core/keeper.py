@@ -82,6 +82,12 @@ class Keeper:
     def holders(self) -> list[Peer]:
         return list(self._holders)
 
+    def held_by_all(self, cut: int) -> bool:
+        """Whether everybody who is to hold copies has a snapshot at this cut."""
+        if not self._holders:
+            return self.alone
+        return all(holder.has is not None and holder.has >= cut for holder in self._holders.values())
+
     def hold_at(self, peers: Mapping[Peer, int]) -> Iterator[KeeperAction]:
         """From now on these are the holders, in these incarnations; new ones get a full copy at once."""
         before, self._holders = self._holders, {}

@@ -20,7 +20,7 @@ from typing import TypeAlias, Union
 
 import pyarrow as pa
 
-from dadstorm.core.audit import Audited, without_audit
+from dadstorm.core.audit import Audited, made_outside
 from dadstorm.core.checks import Checks, ProtocolError
 from dadstorm.core.exchange import Exchange, Lost
 from dadstorm.core.holder import Holder
@@ -201,7 +201,7 @@ class ReplicaMachine:
                 work = self._wiring.work(index, incarnation, base)
                 self.slices[index] = self.works[index] = self.consumers[index] = work
             if self.operator.kind in ("source", "sink"):
-                yield Open(index, base.cut, without_audit(base.mark))
+                yield Open(index, base.cut, made_outside(base.mark))
             self.slices[index].tapped = self.tapped
         self.homes.moved(*self.me, seeking.slices.items())
         self.resumed = True

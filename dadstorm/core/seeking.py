@@ -2,7 +2,7 @@
 
 It asks everybody who may hold copies for every slice, again on each tick, and waits until all have answered or are
 known to be dead: a holder that answers late may have the newest copy. Of all copies of a slice the one of the highest
-incarnation, and then of the highest cut, is taken. Nobody having a copy means that the slice begins at the start of
+incarnation, and then of the highest cut, is taken; of two alike, one that knows that the stream was drained. Nobody having a copy means that the slice begins at the start of
 the line; if its producers have moved on since, they will say so, and the state is lost.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from dadstorm.core.line import START
 from dadstorm.core.messages import Found, Peer, Seek
 from dadstorm.core.slice import Tell
-from dadstorm.core.vault import Delta
+from dadstorm.core.vault import DRAINED, Delta
 
 
 class Seeking:
@@ -50,9 +50,10 @@ class Seeking:
         if message.sought != self.slices.get(message.slice):
             return
         if message.cut >= START:
+            found = (message.incarnation, Delta(message.cut, table, message.mark))
             best = self._found.get(message.slice)
-            if best is None or (message.incarnation, message.cut) > (best[0], best[1].cut):
-                self._found[message.slice] = (message.incarnation, Delta(message.cut, table, message.mark))
+            if best is None or _worth(*found) > _worth(*best):
+                self._found[message.slice] = found
         waiting = self._waiting.get(message.holder)
         if waiting is not None:
             waiting.discard(message.slice)
@@ -68,3 +69,7 @@ class Seeking:
         """Where a slice resumes: the best copy that was found, or the start of the line."""
         found = self._found.get(slice_index)
         return Delta(START) if found is None else found[1]
+
+
+def _worth(incarnation: int, copy: Delta) -> tuple[int, int, bool]:
+    return incarnation, copy.cut, DRAINED in (copy.mark or {})

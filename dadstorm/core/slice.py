@@ -34,7 +34,7 @@ from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.rows import Rows
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
-from dadstorm.core.vault import Delta, Mark
+from dadstorm.core.vault import DRAINED, Delta, Mark
 from dadstorm.core.window import Window
 
 WRITTEN = "written"
@@ -173,17 +173,19 @@ class SourceSlice(Slice):
         window: Window,
         schema: pa.Schema,
         chain: Chain | None = None,
+        drained: bool = False,
     ) -> None:
-        """``chain``: what becomes of the rows before they are emitted."""
+        """``chain``: what becomes of the rows before they are emitted; ``drained``: an earlier incarnation has ended
+        the stream at the cut, or was about to."""
         super().__init__(index, cut, outlets, keeper, stride)
         self._chain = chain
         self._window = window
         self._no_dead = Rows.empty(DEAD)
         self._before = cut
         """Where the slice stood at the last tick."""
-        self.draining = False
+        self.draining = drained
         """The stream is to end early, at a place that the input does not tell."""
-        self._ended = cut == END
+        self._ended = drained or cut == END
         """Nothing more will be read."""
         self._nothing = (Rows.empty(schema), self._no_dead)
 
@@ -218,11 +220,15 @@ class SourceSlice(Slice):
         return all(outlet.attached and outlet.owed <= self.done for outlet in self.outlets)
 
     def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | Audited | KeeperAction]:
-        """End a drained stream, once all it has sent is safe: whoever takes over from then on resumes there and ends
-        it at the same place. (Where an input ends by itself every incarnation finds the same end.)"""
-        if self.draining and self._ended and self.done < END and self.safe == self.done:
+        """End a drained stream, once all it has sent is safe and everybody who holds copies knows that it ends there:
+        whoever takes over from then on resumes there, and ends it at the same place. (Where an input ends by itself
+        every incarnation finds the same end.)"""
+        if not (self.draining and self._ended and self.done < END and self.safe == self.done):
+            return
+        if self.stride.last < END:
+            yield from self._cut(END, lambda cut: {**mark_at(cut), DRAINED: True})
+        if self.keeper is None or self.keeper.held_by_all(END):
             yield from self._emit(END, self._nothing)
-            yield from self._cut(END, mark_at)
 
     def tick(self, mark_at: Callable[[int], Mark]) -> Iterator[Tell | KeeperAction]:
         """Time passes. A source that has not moved since the last tick stands still: its position is a cut for all."""

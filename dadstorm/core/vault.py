@@ -29,6 +29,8 @@ from dadstorm.core.line import START, Ints
 from dadstorm.core.numbered import SLOT, Numbered, lay_together
 
 Mark = Mapping[str, Any]
+DRAINED = "drained"
+"""In a source's mark: the stream ends there because it was drained, not because its input does."""
 
 OUTWEIGHS = 2
 """How many times as heavy as the folded table the others may become before they are folded into it."""
@@ -62,6 +64,12 @@ class Vault:
     @property
     def newest(self) -> int:
         return self._deltas[-1].cut if self._deltas else self.settled
+
+    @property
+    def drained(self) -> bool:
+        """Whether the stream of a source was to end after the settled cut, if not at it."""
+        newest = self._deltas[-1].mark if self._deltas else self.mark
+        return newest is not None and DRAINED in newest
 
     def add(self, delta: Delta) -> None:
         assert delta.cut > self.newest, f"a snapshot at {delta.cut} after one at {self.newest}"

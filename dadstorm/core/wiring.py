@@ -13,7 +13,7 @@ from dadstorm.core.outlet import Outlet
 from dadstorm.core.routing import Router
 from dadstorm.core.slice import WRITTEN, Merger, SinkSlice, SourceSlice, WorkSlice
 from dadstorm.core.stride import Stride
-from dadstorm.core.vault import Delta, Vault
+from dadstorm.core.vault import DRAINED, Delta, Vault
 from dadstorm.core.window import Window
 from dadstorm.plan import Operator, Plan
 
@@ -40,6 +40,7 @@ class Wiring:
             self._window(),
             self._operator.schema,
             self._chain() if self._operator.members else None,
+            drained=DRAINED in (base.mark or {}),
         )
         slice_.audit = self._audit(index, base)
         return slice_

@@ -12,7 +12,7 @@ from core_kit import operator, plan_of, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dadstorm.core.audit import Audit, Digest, NotReproduced, Witness, blame, hash_rows, without_audit
+from dadstorm.core.audit import Audit, Digest, NotReproduced, Witness, blame, hash_rows, made_outside
 from dadstorm.core.ledger import Ledger, Total
 from dadstorm.core.line import END
 from dadstorm.core.rows import Rows
@@ -177,9 +177,9 @@ def test_an_audit_that_begins_in_the_middle_is_known_to_miss_something() -> None
 
 
 def test_a_mark_is_given_back_as_it_came() -> None:
-    assert without_audit({"offset": 7, **Audit(0, SPAN).at(0)}) == {"offset": 7}
-    assert without_audit({"offset": 7}) == {"offset": 7}
-    assert without_audit(None) is None
+    assert made_outside({"offset": 7, **Audit(0, SPAN).at(0)}) == {"offset": 7}
+    assert made_outside({"offset": 7}) == {"offset": 7}
+    assert made_outside(None) is None
 
 
 # -- what comes again --------------------------------------------------------------------------------------------
