@@ -397,7 +397,8 @@ class ReplicaProcess:
         """Let sources take in nothing new, as soon as their streams may end where they stand."""
         for index, reader in self._readers.items():
             source = machine.sources[index]
-            if self._draining and not source.draining and source.may_drain:
+            source.stopping = self._draining
+            if source.may_drain:
                 source.draining = True
                 reader.drain()
             self._do(source.end(reader.mark))

@@ -12,7 +12,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from dadstorm.core.line import END, START
-from dadstorm.core.messages import Done, Gone, Peer, Tiles
+from dadstorm.core.messages import Done, Gone, Peer, Reach, Tiles
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator, Plan
 
@@ -30,7 +30,7 @@ class Checks:
         self._no_rows = Rows.empty(self._schema)
         self.producers = [plan.index(link.operator) for link in self._operator.inputs]
 
-    def producer(self, message: Tiles | Done | Gone) -> Operator:
+    def producer(self, message: Tiles | Done | Gone | Reach) -> Operator:
         """The operator that a message of our input comes from."""
         if message.consumer != self._me.operator or not 0 <= message.input < len(self._operator.inputs):
             raise ProtocolError(f"tiles for operator {message.consumer}, input {message.input}: not ours")

@@ -18,7 +18,7 @@ from dadstorm.core.checks import Checks, ProtocolError
 from dadstorm.core.homes import Homes
 from dadstorm.core.keeper import KeeperAction
 from dadstorm.core.line import START
-from dadstorm.core.messages import Attach, Done, Gone, Here, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import Attach, Done, Gone, Here, Peer, Reach, Reached, Safe, Tiles, Want
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.repeat import Age, spaced
 from dadstorm.core.rows import Rows
@@ -106,17 +106,18 @@ class Exchange:
         yield from self.attach(to=Peer(message.operator, message.replica))
         self.tell_again()
 
-    def _know(self, message: Tiles | Done) -> None:
-        """Whatever a slice says tells where it lives."""
+    def _know(self, message: Tiles | Done | Reach) -> bool:
+        """Whatever a slice says tells where it lives. False if it has been superseded: what its successor wants to know
+        of us is to stay true, so we take nothing of it any more."""
         lives = [(message.producer_slice, message.incarnation)]
         if self._homes.moved(message.producer, message.replica, lives):
             self.tell_again()
+        return message.incarnation >= self._homes.incarnation(message.producer, message.producer_slice)
 
     def tiles(self, message: Tiles, rows: Rows | None) -> Iterator[Tell]:
         self._checks.producer(message)
         body = self._checks.tiles(message, rows)
-        self._know(message)
-        return self._take(message, body)
+        return self._take(message, body) if self._know(message) else iter(())
 
     def _take(self, message: Tiles, body: Rows) -> Iterator[Tell]:
         """Each slice gets its part of the body; a gap is asked for again. The producer may think of slices that lived
@@ -156,7 +157,8 @@ class Exchange:
         """How far a producer slice has come. What was lost is asked for again or, under at-most-once, given up: the
         stream goes on around it. A source that stands still makes a cut."""
         self._checks.producer(message)
-        self._know(message)
+        if not self._know(message):
+            return
         channel = (message.input, message.producer_slice)
         missing = []
         for index, consumer in self._consumers.items():
@@ -178,6 +180,22 @@ class Exchange:
             hi = consumer.merger.inlets[message.input, message.producer_slice].hi
             if hi < message.floor:
                 yield Lost(self._me.operator, message.slice, hi, message.floor)
+
+    def how_far(self, message: Reach) -> Iterator[Tell]:
+        """A producer slice wants to know how far we, and all behind us, have got. Who has been resumed itself has to
+        ask those behind it first, and answers the next time."""
+        self._checks.producer(message)
+        if not self._know(message):
+            return
+        channel = (message.input, message.producer_slice)
+        for index, consumer in self._consumers.items():
+            reached = consumer.reached
+            if reached is None:
+                yield from self.ask_how_far(index)
+                continue
+            asked = (message.producer, message.producer_slice, message.incarnation, message.consumer, message.input)
+            answer = Reached(*asked, index, max(reached, consumer.merger.inlets[channel].hi))
+            yield Tell(Peer(message.producer, message.replica), answer)
 
     def announce(self) -> Iterator[Tell]:
         """Tell the producers how far this replica's slices are safe, where that has moved."""
@@ -239,6 +257,19 @@ class Exchange:
         for outlet in [self._outlet(index, message.consumer, message.input) for index in self._slices]:
             outlet.advance(message.cuts)
         return (action for slice_ in self._slices.values() for action in slice_.keep())
+
+    def ask_how_far(self, slice_index: int) -> Iterator[Tell]:
+        """Ask how far those downstream have got, wherever they live, until they have answered."""
+        for outlet in self._slices[slice_index].outlets:
+            if outlet.reached is None:
+                for replica in range(len(self._plan.operators[outlet.consumer].replicas)):
+                    yield Tell(Peer(outlet.consumer, replica), outlet.reach())
+
+    def reached(self, message: Reached) -> Iterator[Tell]:
+        self._checks.consumer(message.consumer, [message.slice], [message.hi])
+        if message.producer == self._me.operator and message.producer_slice in self._slices:
+            self._outlet(message.producer_slice, message.consumer, message.input).answered(message)
+        return iter(())
 
     def unattached(self) -> bool:
         """Whether some consumer has not found its way here yet."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from dadstorm.core.messages import Copy, Held, Settle
-from dadstorm.core.vault import DRAINED, Delta, Vault
+from dadstorm.core.vault import Delta, Vault
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Holder:
         self.incarnation = incarnation
         self._held: dict[tuple[int, int], _Held] = {}
         self._given: dict[tuple[int, int], int] = {}
-        """Per slice: the highest incarnation that has asked for it."""
+        """Per slice: the highest incarnation that has asked for it, or is known to live."""
 
     def copy(self, message: Copy, table: pa.RecordBatch | None) -> Held:
         """A piece of a snapshot has come; the answer for its sender."""
@@ -58,20 +58,18 @@ class Holder:
 
     def give(self, operator: int, slice_index: int, incarnation: int) -> tuple[int, Delta] | None:
         """The copy that is here, for a new incarnation: earlier ones are over."""
-        key = (operator, slice_index)
-        self._given[key] = max(incarnation, self._given.get(key, 0))
+        self.promise(operator, slice_index, incarnation)
         return self.find(operator, slice_index)
 
+    def promise(self, operator: int, slice_index: int, incarnation: int) -> None:
+        """Take nothing of earlier incarnations than this one any more."""
+        key = (operator, slice_index)
+        self._given[key] = max(incarnation, self._given.get(key, 0))
+
     def find(self, operator: int, slice_index: int) -> tuple[int, Delta] | None:
-        """The copy of a slice that is here: the incarnation it is of, and its settled snapshot, whole; that of a
-        drained source says so, though the end is not settled yet."""
+        """The copy of a slice that is here: the incarnation it is of, and its settled snapshot, whole."""
         held = self._held.get((operator, slice_index))
-        if held is None:
-            return None
-        base = held.vault.base()
-        if held.vault.drained:
-            base = Delta(base.cut, base.table, {**(base.mark or {}), DRAINED: True})
-        return held.incarnation, base
+        return None if held is None else (held.incarnation, held.vault.base())
 
     def _known(self, key: tuple[int, int]) -> int:
         """The highest incarnation of a slice's owner that was heard of."""

@@ -1,7 +1,8 @@
 """What replicas say to each other: plain data.
 
 Downstream go ``Tiles``, and ``Done`` now and then; upstream go ``Attach`` ("send me your tiles from here") and
-``Safe`` ("I will never need what is below this"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and
+``Safe`` ("I will never need what is below this"). Before a resumed source ends early, ``Reach`` and ``Reached`` pass
+between them ("how far have you got?"). Around the ring go ``Copy``, ``Settle`` and ``Held`` (snapshots and
 their acknowledgements), ``Seek`` and ``Found`` (a resumed slice asks for its state), ``Here`` (a new incarnation
 introduces itself). All are idempotent: a repeated, late or lost one does no harm. Operators and replicas are named by
 their index in the plan.
@@ -105,6 +106,30 @@ class Safe(msgspec.Struct, tag="safe", frozen=True):
     cuts: tuple[tuple[int, int], ...]
 
 
+class Reach(msgspec.Struct, tag="reach", frozen=True):
+    """A producer slice that is to end its stream early asks how far anybody downstream has got of what its earlier
+    incarnations have emitted. From then on nothing of those is taken any more."""
+
+    producer: int
+    replica: int
+    producer_slice: int
+    incarnation: int
+    consumer: int
+    input: int
+
+
+class Reached(msgspec.Struct, tag="reached", frozen=True):
+    """The answer of one slice of the consumer, to this incarnation of the producer slice: so far."""
+
+    producer: int
+    producer_slice: int
+    incarnation: int
+    consumer: int
+    input: int
+    slice: int
+    hi: int
+
+
 class Here(msgspec.Struct, tag="here", frozen=True):
     """A replica has resumed slices: attach to them, and let it hold copies. ``slices``: each with its incarnation."""
 
@@ -201,4 +226,5 @@ class Adopt(msgspec.Struct, tag="adopt", frozen=True):
     slices: tuple[tuple[int, int], ...]
 
 
-Message = Tiles | Done | Attach | Gone | Safe | Here | Copy | Settle | Held | Seek | Found | Beat | Down | Adopt
+Flow = Tiles | Done | Attach | Gone | Safe | Here | Reach | Reached
+Message = Flow | Copy | Settle | Held | Seek | Found | Beat | Down | Adopt

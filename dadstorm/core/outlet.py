@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from dadstorm.core.line import END, START, Ints
-from dadstorm.core.messages import Done, Peer, Tiles
+from dadstorm.core.messages import Done, Peer, Reach, Reached, Tiles
 from dadstorm.core.routing import Router
 from dadstorm.core.rows import Rows
 
@@ -86,7 +86,9 @@ class Outlet:
         retain: bool,
         cut: int = START,
         repeat: bool = False,
+        anew: bool = True,
     ) -> None:
+        """``anew``: no earlier incarnation of the slice has emitted anything."""
         self._producer = producer
         self._producer_slice = producer_slice
         self._incarnation = incarnation
@@ -108,6 +110,8 @@ class Outlet:
         self.floor = cut
         """Nothing below can be sent again: it has been forgotten, or was before this incarnation's time."""
         self._wanted = [START] * router.slices
+        self._reached: list[int | None] = [START if anew else None] * router.slices
+        """How far each slice of the consumer, and all behind it, have got of what earlier incarnations emitted."""
         self._safe = [START] * router.slices
         self.safe = START
         """The cut that all slices of the consumer are safe of."""
@@ -121,6 +125,19 @@ class Outlet:
     def attached(self) -> bool:
         """Whether every slice of the consumer has told where it is."""
         return None not in self._homes
+
+    @property
+    def reached(self) -> int | None:
+        """How far anybody downstream has got of what earlier incarnations have emitted; None: not known yet."""
+        places = [place for place in self._reached if place is not None]
+        return max(places) if len(places) == len(self._reached) else None
+
+    def reach(self) -> Reach:
+        return Reach(*self._producer, self._producer_slice, self._incarnation, self.consumer, self.input)
+
+    def answered(self, message: Reached) -> None:
+        if message.incarnation == self._incarnation:
+            self._reached[message.slice] = message.hi
 
     def outdone(self, slice_index: int, incarnation: int) -> bool:
         """Whether a higher incarnation of a slice of the consumer has attached."""

@@ -43,6 +43,8 @@ from dadstorm.core.messages import (
     Here,
     Message,
     Peer,
+    Reach,
+    Reached,
     Safe,
     Seek,
     Settle,
@@ -55,7 +57,7 @@ from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
 from dadstorm.core.slice import Deliver, Emitted, SinkSlice, Slice, SourceSlice, Tell, WorkSlice
 from dadstorm.core.steward import Steward
-from dadstorm.core.vault import Mark
+from dadstorm.core.vault import Delta, Mark
 from dadstorm.core.wiring import Wiring
 from dadstorm.plan import Operator, Plan
 
@@ -266,6 +268,10 @@ class ReplicaMachine:
             return self._exchange.gone(message)
         if isinstance(message, Done):
             return self._exchange.done(message)
+        if isinstance(message, Reach):
+            return self._exchange.how_far(message)
+        if isinstance(message, Reached):
+            return self._exchange.reached(message)
         return self._exchange.here(message)
 
     def _hold(self, message: Copy | Settle | Seek, body: Body) -> Iterator[Action]:
@@ -275,6 +281,9 @@ class ReplicaMachine:
             return self._give(to, message)
         self._checks.slices(message.operator, message.replica, [(message.slice, message.incarnation)])
         self.homes.moved(*to, [(message.slice, message.incarnation)])
+        if self.plan.recovery == "respawn" and message.replica in self.ring:
+            # Its successor may have asked an earlier incarnation of ours, which has died with its promise.
+            self.holder.promise(message.operator, message.slice, self.ring.incarnation(message.replica))
         if isinstance(message, Copy):
             assert not isinstance(body, Rows)
             return iter([Tell(to, self.holder.copy(message, body))])
@@ -353,6 +362,8 @@ class ReplicaMachine:
                 yield from slice_.keeper.tick()
             if isinstance(slice_, SourceSlice):
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
+                if slice_.stopping and not slice_.draining:
+                    yield from self._exchange.ask_how_far(slice_.index)
             else:
                 yield from slice_.standing(slice_.stands_still)
         self._exchange.tick()
@@ -430,11 +441,7 @@ def give(holder: Holder, number: int, seek: Seek, slice_index: int) -> Give:
     """A holder's answer to somebody who seeks a slice."""
     to = Peer(seek.operator, seek.replica)
     found = holder.give(to.operator, slice_index, seek.incarnation)
-    if found is None:
-        return Give(to, Found(to.operator, slice_index, seek.incarnation, 0, number, -1, None, holder.incarnation), None)
-    incarnation, base = found
+    incarnation, base = found or (0, Delta(-1))
     mark = None if base.mark is None else dict(base.mark)
-    message = Found(
-        to.operator, slice_index, seek.incarnation, incarnation, number, base.cut, mark, holder.incarnation
-    )
-    return Give(to, message, base.table)
+    sought = (to.operator, slice_index, seek.incarnation)
+    return Give(to, Found(*sought, incarnation, number, base.cut, mark, holder.incarnation), base.table)

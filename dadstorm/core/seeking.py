@@ -2,8 +2,9 @@
 
 It asks everybody who may hold copies for every slice, again on each tick, and waits until all have answered or are
 known to be dead: a holder that answers late may have the newest copy. Of all copies of a slice the one of the highest
-incarnation, and then of the highest cut, is taken; of two alike, one that knows that the stream was drained. Nobody having a copy means that the slice begins at the start of
-the line; if its producers have moved on since, they will say so, and the state is lost.
+incarnation, and then of the highest cut, is taken; of two alike, one that knows that the stream was drained. Nobody
+having a copy means that the slice begins at the start of the line; if its producers have moved on since, they will say
+so, and the state is lost.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from dadstorm.core.keeper import Keeper, KeeperAction
 from dadstorm.core.kernel import DEAD
 from dadstorm.core.line import END, START, Packing
 from dadstorm.core.merge import merge
-from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Safe, Seek
+from dadstorm.core.messages import Attach, Beat, Done, Found, Gone, Held, Here, Peer, Reach, Reached, Safe, Seek
 from dadstorm.core.outlet import Outlet, Send
 from dadstorm.core.ports import DEAD_LETTERS, MAIN
 from dadstorm.core.repeat import Age, spaced
@@ -48,7 +48,7 @@ class Tell:
     """An action: give this message, which has no body, to a replica."""
 
     to: Peer
-    message: Attach | Gone | Safe | Done | Here | Held | Seek | Found | Beat
+    message: Attach | Gone | Safe | Done | Here | Reach | Reached | Held | Seek | Found | Beat
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,13 @@ class Slice:
     def _consumers_safe(self) -> int:
         """What nobody downstream needs any more; with no consumer, all that was done."""
         return min((outlet.safe for outlet in self.outlets), default=self.done)
+
+    @property
+    def reached(self) -> int | None:
+        """How far anybody downstream has got of what earlier incarnations have emitted; None: not known yet."""
+        places = [outlet.reached for outlet in self.outlets]
+        known = [place for place in places if place is not None]
+        return max(known, default=START) if len(known) == len(places) else None
 
     def keep(self) -> Iterator[KeeperAction]:
         """Let the keeper know what downstream is safe of."""
@@ -183,6 +190,8 @@ class SourceSlice(Slice):
         self._no_dead = Rows.empty(DEAD)
         self._before = cut
         """Where the slice stood at the last tick."""
+        self.stopping = False
+        """The user wants the stream to end."""
         self.draining = drained
         """The stream is to end early, at a place that the input does not tell."""
         self._ended = drained or cut == END
@@ -216,8 +225,9 @@ class SourceSlice(Slice):
 
     @property
     def may_drain(self) -> bool:
-        """Whether the stream may end where it stands: no consumer has got more from an earlier incarnation."""
-        return all(outlet.attached and outlet.owed <= self.done for outlet in self.outlets)
+        """Whether the stream is to end and may do so where it stands: nobody downstream has got more, from an earlier
+        incarnation. (Who has got END has it from an input that ended by itself: that end is still to be read.)"""
+        return self.stopping and not self.draining and self.reached is not None and self.reached <= self.done
 
     def end(self, mark_at: Callable[[int], Mark]) -> Iterator[Send | Emitted | Audited | KeeperAction]:
         """End a drained stream, once all it has sent is safe and everybody who holds copies knows that it ends there:

@@ -65,12 +65,6 @@ class Vault:
     def newest(self) -> int:
         return self._deltas[-1].cut if self._deltas else self.settled
 
-    @property
-    def drained(self) -> bool:
-        """Whether the stream of a source was to end after the settled cut, if not at it."""
-        newest = self._deltas[-1].mark if self._deltas else self.mark
-        return newest is not None and DRAINED in newest
-
     def add(self, delta: Delta) -> None:
         assert delta.cut > self.newest, f"a snapshot at {delta.cut} after one at {self.newest}"
         self._deltas.append(delta)
@@ -111,11 +105,16 @@ class Vault:
             self._base = [fold(tables, forget=True)]
 
     def base(self) -> Delta:
-        """The settled snapshot, whole."""
+        """The settled snapshot, whole. That of a drained source says so, though the end itself is not settled yet: who
+        resumes there is to end there."""
+        drained = self._deltas and DRAINED in (self._deltas[-1].mark or {})
+        return Delta(self.settled, self._table(), {**(self.mark or {}), DRAINED: True} if drained else self.mark)
+
+    def _table(self) -> pa.RecordBatch | None:
         if self._numbered is not None:
-            return Delta(self.settled, next(iter(self._numbered.tables()), None), self.mark)
+            return next(iter(self._numbered.tables()), None)
         self._base = [fold(self._base, forget=True)]
-        return Delta(self.settled, self._base[0], self.mark)
+        return self._base[0]
 
     def since(self, cut: int) -> list[Delta]:
         """The deltas above ``cut``, in order."""

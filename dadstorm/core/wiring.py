@@ -92,6 +92,7 @@ class Wiring:
                 retain=not self._at_most_once,
                 cut=cut,
                 repeat=self._plan.audit or self._at_least_once,
+                anew=not (incarnation or self._plan.continues),
             )
             for consumer, input_index in self._plan.consumers(self._operator.name)
         ]

@@ -11,10 +11,8 @@ run does not get to its end).
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -33,13 +31,13 @@ from dadstorm.core.vault import Mark
 from dadstorm.plan import Operator, Plan
 from dadstorm.simulator.agenda import Agenda
 from dadstorm.simulator.disk import Row, SimulatedDisk, SimulatedFile, SimulatedSink, SimulatedSource, Wrong
-from dadstorm.simulator.network import Body, Envelope, Links, Network
+from dadstorm.simulator.network import Body, Envelope, Network
 from dadstorm.simulator.pcs import SimulatedPcs
+from dadstorm.simulator.process import NEVER, NO_LIMIT, NoFaults, Process
+from dadstorm.simulator.stop import Stop
 
-__all__ = ["Cluster", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
+__all__ = ["NO_LIMIT", "Cluster", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
 
-NEVER = math.inf
-NO_LIMIT = 1 << 30
 DISK_MS = 6.0
 """How long at most it takes until something is on disk."""
 TURN_MS = (0.3, 1.0, 4.0)
@@ -60,54 +58,6 @@ class Died(Exception):
     """The process has died in the middle of a turn."""
 
 
-@dataclass(slots=True)
-class Process:
-    """A replica process: its machine, and what is on its way to it."""
-
-    peer: Peer
-    machine: ReplicaMachine
-    pace_ms: float
-    inbox: list[Envelope] = field(default_factory=list)
-    sources: dict[int, SimulatedSource] = field(default_factory=dict)
-    sinks: dict[int, SimulatedSink] = field(default_factory=dict)
-    alive: bool = True
-    resumed: bool = False
-    frozen: bool = False
-    due_ms: float = NEVER
-    """When its next turn is."""
-    next_tick_ms: float = 0.0
-    actions_left: int | None = None
-    """It dies when it has done so many more things, wherever it then is."""
-
-
-class NoFaults(Links):
-    """The faults of a run without faults."""
-
-    zombies = False
-    """Whether a process that is superseded may live on."""
-    pause_ms = 0.0
-    """How long at most a source has nothing between two reads."""
-    read_max = NO_LIMIT
-    """How many records a source reads at most at once."""
-
-    tick_ms = 100.0
-    """How often the clocks of processes tick."""
-
-    def begin(self, cluster: Cluster) -> None:
-        """Put whatever is to go wrong on the agenda."""
-
-    def early_deaths(self) -> int:
-        """How often a replica dies before it begins."""
-        return 0
-
-    def look(self, process: Process) -> None:
-        """See where a process stands after its turn."""
-
-    def may_die(self, process: Process) -> bool:
-        """Whether one that was to die soon still may."""
-        return True
-
-
 class Cluster:
     def __init__(
         self,
@@ -117,11 +67,14 @@ class Cluster:
         seed: int,
         batch_max: int = NO_LIMIT,
         faults: NoFaults | None = None,
+        stop_ms: float = NEVER,
     ) -> None:
+        """``stop_ms``: when the user stops the run, if at all."""
         self.plan = plan
         self.chance = random.Random(seed)
         self.agenda = Agenda()
         self.faults = faults or NoFaults()
+        self.stop = Stop(stop_ms)
         self.history: list[str] = []
         self.ledger = Ledger()
         """The digests that slices have recorded, if the plan asks for an audit."""
@@ -245,6 +198,7 @@ class Cluster:
         if machine.has_work():
             self._do(process, machine.work(self._some_rows()))
         for index, source in process.sources.items():
+            self._drain(process, index, source)
             room = machine.sources[index].room[0]
             if room and source.ready_ms <= self.agenda.now_ms:
                 rows, hi = source.read(min(room, self._some_rows(), self.faults.read_max))
@@ -253,6 +207,21 @@ class Cluster:
         for index, sink in process.sinks.items():
             if sink.done > machine.sinks[index].committed and self.chance.random() < 0.5:
                 self._do(process, machine.sinks[index].commit(sink.done, {"offset": sink.offset}))
+
+    def _drain(self, process: Process, index: int, source: SimulatedSource) -> None:
+        """As the replica process does it, when it has heard that the run is stopped."""
+        slice_ = process.machine.sources[index]
+        slice_.stopping = process.stops_ms <= self.agenda.now_ms
+        if slice_.may_drain:
+            slice_.draining = True
+            source.drain()
+        stood = slice_.done
+        try:
+            self._do(process, slice_.end(lambda cut: {"cut": cut}))
+        finally:
+            if stood < slice_.done:
+                self.note(f"{self.name(process.peer)} ends slice {index} at {stood}")
+                self.stop.ended(process.machine.operator.head.name, index, stood)
 
     def _tick(self, process: Process) -> None:
         process.next_tick_ms = self.agenda.now_ms + self.faults.tick_ms * (0.7 + 0.6 * self.chance.random())
@@ -406,6 +375,7 @@ class Cluster:
         machine = ReplicaMachine(self.plan, peer, self._make_kernel, incarnation)
         process = self.processes[peer] = Process(peer, machine, self.chance.choice(TURN_MS))
         process.next_tick_ms = self.agenda.now_ms + self.faults.tick_ms * self.chance.random()
+        process.stops_ms = self.stop.heard_ms(self.agenda.now_ms, self.chance)
         self._network.take(peer)  # What came while nobody was there is lost.
         self._do(process, machine.begin(living, slices))
         self._wake(process, self.agenda.now_ms)
@@ -457,7 +427,7 @@ class Cluster:
         else:
             mark: Mark = action.mark or {"offset": 0}
             file, offset = self._files[operator.name], int(mark["offset"])
-            if self.plan.semantics != "exactly-once":
+            if self.plan.semantics != "exactly-once" or self.stop.will_be:
                 file.truncate(offset)
             process.sinks[action.slice] = SimulatedSink(file, offset, action.cut)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dadstorm.core.holder import Holder
-from dadstorm.core.line import END, START
+from dadstorm.core.line import END, START, Ints
 from dadstorm.core.messages import DISK, Copy, Found, Held, Seek, Settle
 from dadstorm.core.replica import Give, give
 from dadstorm.core.rows import Rows
@@ -31,6 +31,11 @@ class Wrong(AssertionError):
     """Something happened that must never happen."""
 
 
+def owners(records: Rows, slices: int) -> Ints:
+    """To which slice of a source each record belongs."""
+    return records.seq // OWNED_RUN % slices
+
+
 @dataclass(slots=True)
 class SimulatedSource:
     """One slice of a source: the records it owns, and how far they were given out."""
@@ -42,8 +47,12 @@ class SimulatedSource:
 
     @staticmethod
     def opened(records: Rows, slice_index: int, slices: int, cut: int) -> SimulatedSource:
-        mine = np.flatnonzero((records.seq // OWNED_RUN % slices == slice_index) & (records.seq >= cut))
+        mine = np.flatnonzero((owners(records, slices) == slice_index) & (records.seq >= cut))
         return SimulatedSource(records.take(mine))
+
+    def drain(self) -> None:
+        """There is nothing more to be read."""
+        self.rows = self.rows.slice(0, self.taken)
 
     def read(self, rows_max: int) -> tuple[Rows, int]:
         """Some records, all those of their seqs, and the end of the line that they cover."""

@@ -34,9 +34,9 @@ class Storm(NoFaults):
     def __init__(self, chance: random.Random, records: int) -> None:
         """``records``: how many a slice of a source has to read, more or less; they last about as long as the storm."""
         self._chance = chance
-        self._heal_ms = chance.choice((300.0, 600.0, 1200.0))
+        self.heal_ms = chance.choice((300.0, 600.0, 1200.0))
         self.read_max = chance.choice((1, 2, 3))
-        self.pause_ms = self._heal_ms * chance.uniform(0.5, 2.0) * self.read_max / max(1, records)
+        self.pause_ms = self.heal_ms * chance.uniform(0.5, 2.0) * self.read_max / max(1, records)
         self.zombies = chance.random() < 0.5
         self.in_order = chance.random() < 0.5
         self._loss = chance.choice((0.0, 0.0, 0.02, 0.1))
@@ -56,7 +56,7 @@ class Storm(NoFaults):
         late = "" if self.zombies else "not "
         return (
             f"loss {self._loss:.0%}, duplicates {self._twice:.0%}, late {self._late:.0%}, order on links {order}, "
-            f"who hangs is {late}left alive, {self._count} faults until {self._heal_ms:.0f} ms"
+            f"who hangs is {late}left alive, {self._count} faults until {self.heal_ms:.0f} ms"
         )
 
     # -- what the cluster asks -----------------------------------------------------------------------------------
@@ -64,8 +64,8 @@ class Storm(NoFaults):
     def begin(self, cluster: Cluster) -> None:
         self._cluster = cluster
         for _ in range(self._count):
-            cluster.agenda.at(self._heal_ms * self._chance.random(), self._strike)
-        cluster.agenda.at(self._heal_ms, self._heal)
+            cluster.agenda.at(self.heal_ms * self._chance.random(), self._strike)
+        cluster.agenda.at(self.heal_ms, self._heal)
 
     def early_deaths(self) -> int:
         return 1 if self._chance.random() < EARLY_DEATHS else 0
@@ -289,6 +289,8 @@ class Storm(NoFaults):
     def _kept_without(self, victim: Peer, index: int) -> bool:
         """Whether a sure replica other than this one has the slice, or there is nothing yet that could be lost."""
         plan, reached = self._cluster.plan, self._reached.get((victim.operator, index), START)
+        # What it has settled of others' slices may be called safe before we see that it is.
+        reached = max([reached, *copies_at([self._cluster.processes[victim]], victim.operator, index)])
         operator = plan.operators[victim.operator]
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
         if may_be_lost or reached == START or plan.durable is not None:

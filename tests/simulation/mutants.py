@@ -6,15 +6,15 @@ pass for 2,000 seeds would not find such a mistake either if somebody made it. `
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from breaking import MUTANTS, SEEDS, Patches, catch, mutant
 
 from dadstorm.core import slice as slices
 from dadstorm.core import vault
@@ -27,50 +27,12 @@ from dadstorm.core.outlet import Outlet
 from dadstorm.core.replica import ReplicaMachine
 from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
-from dadstorm.core.slice import Slice
+from dadstorm.core.slice import Slice, SourceSlice
 from dadstorm.core.spreading import Spreading
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.vault import Delta, Vault
 from dadstorm.core.wiring import Wiring
-from dadstorm.simulator.scenario import Outcome, Scenario
-
-SEEDS = 2000
-"""Each mutant must be caught by one of so many."""
-
-Patches = Iterable[tuple[Any, str, Any]]
-MUTANTS: dict[str, Callable[[], Patches]] = {}
-
-
-def mutant(make: Callable[[], Patches]) -> Callable[[], Patches]:
-    """Its name is the function's; what it breaks, the docstring's."""
-    MUTANTS[make.__name__.replace("_", " ")] = make
-    return make
-
-
-@contextlib.contextmanager
-def broken(name: str) -> Iterator[None]:
-    """The protocol as the mutant has it."""
-    patches = list(MUTANTS[name]())
-    before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
-    try:
-        for owner, attribute, value in patches:
-            setattr(owner, attribute, value)
-        yield
-    finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)
-
-
-def catch(name: str, seeds: Iterable[int] = range(SEEDS)) -> Outcome | None:
-    """The first scenario that notices the mutant; None if none of them does."""
-    with broken(name):
-        for seed in seeds:
-            outcome = Scenario(seed).run()
-            if outcome.problem:
-                return outcome
-    return None
-
 
 # -- tiling ----------------------------------------------------------------------------------------------------------
 
@@ -459,6 +421,66 @@ def who_died_before_it_began_thinks_that_it_is_alone() -> Patches:
         return begin(self, {} if self.incarnation and living is None else living, slices)
 
     return [(ReplicaMachine, "begin", alone)]
+
+
+# -- draining --------------------------------------------------------------------------------------------------------
+
+
+@mutant
+def a_drained_stream_ends_before_anybody_knows() -> Patches:
+    """Whoever takes over does not know that it has ended, and reads on."""
+    yield Keeper, "held_by_all", lambda self, cut: True
+
+
+@mutant
+def a_drained_stream_ends_where_it_stands_whoever_is_ahead() -> Patches:
+    """Some of those downstream have got more from an earlier incarnation."""
+    yield SourceSlice, "may_drain", property(lambda self: self.stopping and not self.draining)
+
+
+@mutant
+def who_was_resumed_does_not_ask_those_behind_it() -> Patches:
+    """They may be ahead of it, and of its producers."""
+    usual = Slice.__dict__["reached"].fget
+
+    def reached(self: Slice) -> int | None:
+        return usual(self) if isinstance(self, SourceSlice) else START
+
+    yield Slice, "reached", property(reached)
+
+
+@mutant
+def who_has_been_superseded_is_still_heard() -> Patches:
+    """What it sends comes after its successor was told how far its consumers had got."""
+    usual = Exchange._know
+
+    def _know(self: Exchange, message: Any) -> bool:
+        usual(self, message)
+        return True
+
+    yield Exchange, "_know", _know
+
+
+@mutant
+def at_least_once_resumes_without_state() -> Patches:
+    """What is counted after that is too low, though no tuple is missing."""
+    usual = Wiring.work
+
+    def work(self: Wiring, index: int, incarnation: int, base: Delta) -> Any:
+        return usual(self, index, incarnation, Delta(base.cut) if self._at_least_once else base)
+
+    yield Wiring, "work", work
+
+
+@mutant
+def late_answers_to_earlier_incarnations_count() -> Patches:
+    """The holder has got newer copies since."""
+    usual = Seeking.answered
+
+    def answered(self: Seeking, message: Any, table: pa.RecordBatch | None) -> None:
+        usual(self, msgspec.structs.replace(message, sought=self.slices.get(message.slice, 0)), table)
+
+    yield Seeking, "answered", answered
 
 
 def main() -> int:

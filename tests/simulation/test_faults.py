@@ -10,7 +10,8 @@ import re
 from collections import Counter
 
 import pytest
-from mutants import MUTANTS, broken, catch
+from breaking import broken, catch
+from mutants import MUTANTS
 
 from dadstorm.errors import UserError
 from dadstorm.simulator.cli import seed_range, simulate

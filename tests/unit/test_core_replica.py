@@ -23,7 +23,23 @@ from core_kit import (
 
 from dadstorm.core.checks import ProtocolError
 from dadstorm.core.line import END
-from dadstorm.core.messages import PCS, Adopt, Attach, Beat, Done, Found, Gone, Here, Message, Peer, Safe, Tiles, Want
+from dadstorm.core.messages import (
+    PCS,
+    Adopt,
+    Attach,
+    Beat,
+    Copy,
+    Done,
+    Found,
+    Gone,
+    Held,
+    Here,
+    Message,
+    Peer,
+    Safe,
+    Tiles,
+    Want,
+)
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine, Tell
 from dadstorm.core.rows import Rows
@@ -83,6 +99,16 @@ def test_who_has_been_replaced_does_not_answer_for_its_successor() -> None:
     list(reborn.handle(Found(WORK, 0, 2, 1, 1, 10, holder_incarnation=1)))
     assert reborn.resumed
     assert reborn.works[0].done == 10
+
+
+def test_a_holder_that_was_reborn_keeps_the_promise_that_died_with_its_predecessor() -> None:
+    """The successor of the sender has been told there that nothing newer comes: it does not ask again."""
+    holder = unborn(plan(), "work", 1, incarnation=1)
+    list(holder.begin(living={0: 1, 2: 0}))
+    (answer,) = holder.handle(Copy(WORK, 0, 0, 0, None, 10))
+    assert isinstance(answer, Tell) and answer.message == Held(WORK, 0, 1, 1, 1, -1, -1)
+    (answer,) = holder.handle(Copy(WORK, 0, 1, 0, None, 5))
+    assert isinstance(answer, Tell) and answer.message == Held(WORK, 0, 1, 1, 1, 5, 5)
 
 
 def test_who_adopts_a_slice_also_asks_those_it_only_suspects() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from dadstorm.core.line import START
+from dadstorm.core.line import END, START
 from dadstorm.core.numbered import SLOT, Numbered
-from dadstorm.core.vault import OUTWEIGHS, Delta, Vault, fold
+from dadstorm.core.vault import DRAINED, OUTWEIGHS, Delta, Vault, fold
 
 SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
 
@@ -224,3 +224,14 @@ def test_superseded_texts_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 def test_tables_without_rows_fold_to_one_without_rows() -> None:
     nothing = numbered({1: 1}).slice(1)
     assert fold([nothing, nothing], forget=True).num_rows == 0
+
+
+def test_the_settled_snapshot_of_a_drained_source_says_that_its_stream_ends_there() -> None:
+    """Also before the end is settled: who gets it alone is to know it too."""
+    vault = Vault(Delta(4, None, {"offset": 9}))
+    vault.add(Delta(8, None, {"offset": 11}))
+    vault.settle(8)
+    assert vault.base().mark == {"offset": 11}
+    vault.add(Delta(END, None, {"offset": 11, DRAINED: True}))
+    assert vault.base() == Delta(8, None, {"offset": 11, DRAINED: True})
+    assert Vault(vault.base()).base() == vault.base()
