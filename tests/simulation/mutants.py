@@ -31,7 +31,7 @@ from dadstorm.core.slice import Slice, SourceSlice
 from dadstorm.core.spreading import Spreading
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
-from dadstorm.core.vault import Delta, Vault
+from dadstorm.core.vault import DRAINED, Delta, Vault
 from dadstorm.core.wiring import Wiring
 
 # -- tiling ----------------------------------------------------------------------------------------------------------
@@ -423,44 +423,6 @@ def who_died_before_it_began_thinks_that_it_is_alone() -> Patches:
     return [(ReplicaMachine, "begin", alone)]
 
 
-# -- draining --------------------------------------------------------------------------------------------------------
-
-
-@mutant
-def a_drained_stream_ends_before_anybody_knows() -> Patches:
-    """Whoever takes over does not know that it has ended, and reads on."""
-    yield Keeper, "held_by_all", lambda self, cut: True
-
-
-@mutant
-def a_drained_stream_ends_where_it_stands_whoever_is_ahead() -> Patches:
-    """Some of those downstream have got more from an earlier incarnation."""
-    yield SourceSlice, "may_drain", property(lambda self: self.stopping and not self.draining)
-
-
-@mutant
-def who_was_resumed_does_not_ask_those_behind_it() -> Patches:
-    """They may be ahead of it, and of its producers."""
-    usual = Slice.__dict__["reached"].fget
-
-    def reached(self: Slice) -> int | None:
-        return usual(self) if isinstance(self, SourceSlice) else START
-
-    yield Slice, "reached", property(reached)
-
-
-@mutant
-def who_has_been_superseded_is_still_heard() -> Patches:
-    """What it sends comes after its successor was told how far its consumers had got."""
-    usual = Exchange._know
-
-    def _know(self: Exchange, message: Any) -> bool:
-        usual(self, message)
-        return True
-
-    yield Exchange, "_know", _know
-
-
 @mutant
 def at_least_once_resumes_without_state() -> Patches:
     """What is counted after that is too low, though no tuple is missing."""
@@ -472,15 +434,26 @@ def at_least_once_resumes_without_state() -> Patches:
     yield Wiring, "work", work
 
 
+# -- draining --------------------------------------------------------------------------------------------------------
+
+
 @mutant
-def late_answers_to_earlier_incarnations_count() -> Patches:
-    """The holder has got newer copies since."""
-    usual = Seeking.answered
+def who_takes_over_a_drained_stream_does_not_know_that_it_has_ended() -> Patches:
+    """It reads on, and those who have not got the end yet get more than the others."""
+    usual = Vault.base
 
-    def answered(self: Seeking, message: Any, table: pa.RecordBatch | None) -> None:
-        usual(self, msgspec.structs.replace(message, sought=self.slices.get(message.slice, 0)), table)
+    def base(self: Vault) -> Delta:
+        found = usual(self)
+        mark = {key: value for key, value in (found.mark or {}).items() if key != DRAINED}
+        return Delta(found.cut, found.table, mark or None)
 
-    yield Seeking, "answered", answered
+    yield Vault, "base", base
+
+
+@mutant
+def a_drained_stream_ends_where_it_stands_whoever_is_ahead() -> Patches:
+    """Some of those downstream have got more from an earlier incarnation."""
+    yield SourceSlice, "may_drain", property(lambda self: self.stopping and not self.draining)
 
 
 def main() -> int:

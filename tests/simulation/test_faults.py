@@ -54,6 +54,7 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
         "its peers adopt its slices",
         "everybody dies",
         "the PCS dies",
+        "ends slice",
     )
     later_cuts = semantics = repeats = 0
     for seed in range(150):
@@ -85,6 +86,9 @@ QUICK = (
     "an adopter asks nobody",
     "acknowledgements of dead holders count",
     "deltas are taken out of order",
+    "at least once resumes without state",
+    "who takes over a drained stream does not know that it has ended",
+    "a drained stream ends where it stands whoever is ahead",
 )
 """Mutants that are found out soon."""
 
