@@ -82,10 +82,10 @@ class Reports:
         if isinstance(error, DadstormError):
             log.error("failed", error=str(error))
             fault: Literal["user", "run"] = "user" if isinstance(error, UserError) else "run"
-            failed = control.Failed(*self._me, fault, str(error))
+            failed = control.Failed(*self._me, fault, str(error), self._incarnation)
         else:
             log.error("defect", traceback=traceback.format_exc())
-            failed = control.Failed(*self._me, "defect", traceback.format_exc())
+            failed = control.Failed(*self._me, "defect", traceback.format_exc(), self._incarnation)
         for listener in (self.master, self._pcs):
             self._endpoint.send(listener, failed)
 

@@ -75,4 +75,5 @@ class Copies:
             "run",
             f"the state of operator {operator.name} is lost: its only replica and the PCS of its host, which held the "
             "copy, died one shortly after the other. Run the topology again; more replicas hold more copies",
+            None,
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dadstorm import logs
 from dadstorm.core.messages import Peer
 from dadstorm.core.spreading import Book
 from dadstorm.plan import LOCAL, Plan
@@ -22,6 +23,8 @@ from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.cuts import Cuts
 from dadstorm.wire.endpoint import directory_problem
+
+log = logs.get_logger()
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -57,6 +60,9 @@ class Known:
     finished: set[tuple[int, int]] = field(default_factory=set)
     """Operator and slice: what is finished stays so, whoever has it."""
     failure: control.Failed | None = None
+    """Why the run cannot go on."""
+    incarnations: dict[Peer, int] = field(default_factory=dict)
+    """The newest of each replica that we have brought up or heard to have moved."""
     slow: dict[Peer, int] = field(default_factory=dict)
     """Milliseconds by which replicas take up messages late."""
     cuts: Cuts = ()
@@ -74,11 +80,30 @@ class Known:
 
     def move(self, moved: control.Moved) -> str | None:
         """A replica lives elsewhere now: the address that it has left, if that is another one."""
-        self.moved[Peer(moved.operator, moved.replica)] = moved
+        peer = Peer(moved.operator, moved.replica)
+        self.moved[peer] = moved
+        self.lives(peer, moved.incarnation)
         where = Whereabouts(self.directory)
         left = where.move(moved)
         self.directory = where.addresses
         return None if left == moved.address else left
+
+    def lives(self, peer: Peer, incarnation: int) -> None:
+        """There is this incarnation of a replica: what those before it have failed of stops nobody."""
+        self.incarnations[peer] = max(incarnation, self.incarnations.get(peer, 0))
+        if self.failure is not None and self._replaced(self.failure):
+            self.failure = None
+
+    def fail(self, message: control.Failed) -> None:
+        """A replica has failed, and with it the run, unless the replica has been replaced."""
+        if self._replaced(message):
+            log.warning("one that was replaced has failed", replica=message.replica, text=message.text)
+        else:
+            self.failure = message
+
+    def _replaced(self, failed: control.Failed) -> bool:
+        newest = self.incarnations.get(Peer(failed.operator, failed.replica), 0)
+        return failed.incarnation is not None and failed.incarnation < newest
 
     def resume(
         self, peer: Peer, living: dict[int, int], slices: dict[int, int] | None, lost: float

@@ -225,7 +225,7 @@ class Moves:
     def _fail(self, peer: Peer, refused: tuple[tuple[str, str], ...]) -> None:
         reasons = "; ".join(f"{host}: {reason}" for host, reason in refused) or "no other host is there"
         text = f"the host {self.host_of(peer)} was lost, and nobody can take over {self._name(peer)}: {reasons}"
-        self._hands.report(control.Failed(*peer, "run", text))
+        self._hands.report(control.Failed(*peer, "run", text, None))
 
     def _name(self, peer: Peer) -> str:
         return f"{self._plan.operators[peer.operator].name} replica {peer.replica}"

@@ -141,7 +141,7 @@ class Run:
         elif isinstance(message, control.Finished):
             self._known.finish((peer.operator, index) for index in message.slices)
         else:
-            self._known.failure = message
+            self._known.fail(message)
 
     def _partition(self, cuts: Cuts) -> None:
         self._known.cuts = cuts
@@ -195,6 +195,7 @@ class Run:
             return
         child.pid, child.alive = None, True
         child.born = child.heard = time.monotonic()
+        self._known.lives(peer, child.incarnation)
         child.serial = self._home.serial()
         self._serials[child.serial] = (peer, child)
         self._home.fork(
@@ -252,11 +253,11 @@ class Run:
             child.idle_until = time.monotonic() + patience_s(self._plan)
         self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
-            self._known.failure = control.Failed(*peer, "run", f"exit code 1; see the logs in {self.folder}")
+            text = f"exit code 1; see the logs in {self.folder}"
+            self._known.fail(control.Failed(*peer, "run", text, child.incarnation))
         if not child.over and child.hopeless:
-            child.over = True
-            text = f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
-            self._known.failure = control.Failed(*peer, "run", text)
+            child.over, text = True, f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
+            self._known.failure = control.Failed(*peer, "run", text, None)
             self._send(self.request.master, self._known.failure)
         if not child.over and not child.idle_until:
             self._spread_the_news(peer, child)
@@ -421,6 +422,7 @@ class Run:
                 self._home.kill(Kill(one.serial))
                 continue
             self._children[peer] = child
+            self._known.lives(peer, one.incarnation)
             if one.status is not None:
                 ended.append((peer, child, Ended(one.serial, one.pid, one.status)))
         for death in ended:

@@ -211,6 +211,7 @@ class Deployment:
         if not replica.recovering:
             self._note_death(peer, replica, f"its host {self.host_of(peer)} is silent")
         replica.host, replica.alive, replica.address = moved.host, False, moved.address
+        replica.pid = replica.silent_since = None  # The end of who was replaced is no news.
         self.observe(f"moved {self.script_name(peer)} to {moved.host}")
         if self._directory is not None:
             where = Whereabouts(self._directory.addresses)
@@ -326,7 +327,7 @@ class Deployment:
             if message.incarnation > replica.incarnation and not replica.recovering:
                 self._note_death(peer, replica, "its successor is there")
             replica.address, replica.pid, replica.alive = message.address, message.pid, True
-            replica.incarnation = message.incarnation
+            replica.incarnation, replica.silent_since = message.incarnation, None
             self.observe(f"up {self.script_name(peer)} at {message.address}, process {message.pid}")
             replica.finished = replica.spread = False
             self._introduce(peer, message.address)
@@ -344,6 +345,9 @@ class Deployment:
         elif isinstance(message, control.Refused):
             raise UserError(f"the PCS {self.host_of(peer)} refused {self.name(peer)}: {message.reason}")
         elif isinstance(message, control.Failed):
+            if message.incarnation is not None and message.incarnation < replica.incarnation:
+                log.warning("one that was replaced has failed", replica=self.name(peer), text=message.text)
+                return
             log.error("replica failed", replica=self.name(peer), fault=message.fault, text=message.text)
             self.observe(f"failed {self.script_name(peer)}: {message.text}")
             raise self._failure(peer, message)

@@ -63,6 +63,8 @@ class _Slice:
     """The first that waits is a state, not a change of one."""
     settled: int = START
     """What is on the disk; the thread sets it."""
+    superseded: bool = False
+    """Somebody of higher rank has claimed it: the thread writes nothing more of it."""
 
 
 @dataclass(slots=True)
@@ -264,19 +266,29 @@ class Disk:
         self._say(Found(operator, index, sought, incarnation, DISK, settled.delta.cut, mark), settled.delta.table)
 
     def _put(self, index: int, put: _Put) -> None:
-        shelf = self._shelf(index)
-        with told(self._who(index), shelf.folder):
-            sync_output(self._operator)
-            try:
+        shelf, one, cut = self._shelf(index), self._slices[index], put.deltas[-1].cut
+        if one.superseded:
+            return
+        failure: RunFailed | None = None
+        try:
+            with told(self._who(index), shelf.folder):
+                sync_output(self._operator)
                 shelf.put(put.deltas, whole=put.whole)
-            except Damaged as damage:
-                raise RunFailed(f"{self._who(index)}: {damage}. Look after that disk") from None
+        except Damaged as damage:
+            failure = RunFailed(f"{self._who(index)}: {damage}. Look after that disk")
+        except RunFailed as error:
+            failure = error
+        with told(self._who(index), shelf.folder):
             higher = shelf.superseded_by()
-        one, cut = self._slices[index], put.deltas[-1].cut
+        if higher is None and failure is not None:
+            raise failure
         if higher is None:
             one.settled = cut
             self._say(Held(self._me.operator, index, one.incarnation, DISK, 0, cut, cut))
         else:
+            # Then it is no wonder if files are gone: a successor removes those of its predecessors. What failed is not
+            # tried again, so nothing that builds on it may be written either.
+            one.superseded = True
             known = higher.incarnation if higher.life == self._durable.life else one.incarnation + 1
             self._say(Held(self._me.operator, index, known, DISK, 0, -1, -1))
 

@@ -417,6 +417,9 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     replica: int
     fault: Literal["user", "run", "defect"]
     text: str
+    incarnation: int | None
+    """Of who failed: the failure of one that has been replaced stops nobody. None: a PCS says that nobody can take the
+    replica's place."""
 
 
 class Said(msgspec.Struct, tag="said", frozen=True):

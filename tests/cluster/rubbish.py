@@ -94,7 +94,7 @@ MESSAGES: list[tuple[control.Message, Content]] = [
     (control.Directory((("ipc://x",), ("ipc://y", "tcp://z:1"))), None),
     (control.Stats(0, 0, 1, 2, 3, 4, 5, 6, 7), None),
     (control.Finished(0, 0), None),
-    (control.Failed(0, 0, "run", "why"), None),
+    (control.Failed(0, 0, "run", "why", 0), None),
     (control.Said(0, "text"), None),
 ]
 
@@ -184,7 +184,7 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
         control.Hello(0, 0, 1, "no address"),
         control.Stats(-1, 0, 1, 2, 3, 4, 5, 6, 7),
         control.Finished(0, 99),
-        control.Failed(99, 0, "defect", "not ours"),
+        control.Failed(99, 0, "defect", "not ours", None),
         control.Died(0, 0, 1, -9),
         control.Spawned(77, 0, 1),
         control.Refused(77, 0, "why"),

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,17 +28,7 @@ from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Durable, Plan
 from dadstorm.wire.codec import Rubbish, decode, encode
 from pcs.policy import Policy
-
-Changes = dict[str, int | None]
-
-
-def table(changes: Changes) -> pa.RecordBatch:
-    """Some keys and what became of them; None: the key is gone."""
-    columns = [list(changes), [value or 0 for value in changes.values()], [v is None for v in changes.values()]]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(columns[0], pa.string()), pa.array(columns[1], pa.int64()), pa.array(columns[2], pa.bool_())],
-        names=["key_0", "value", "gone"],
-    )
+from tests.unit.durable_kit import ME, Changes, heard, held, plan_in, table
 
 
 def state(delta: Delta) -> tuple[int, dict[str, int], object]:
@@ -247,34 +236,6 @@ def test_a_pcs_lets_state_be_written_where_results_may_be(tmp_path: Path) -> Non
 
 
 # -- the disk as a holder --------------------------------------------------------------------------------------------
-
-
-def plan_in(folder: Path, life: int = 1) -> Plan:
-    (folder / "t.yaml").write_text(
-        "durable: state\n"
-        "sources: {numbers: {generate: {n: counter, item: {choice: [a, b]}}, count: 9, rate: 5}}\n"
-        "operators: {count: {input: numbers, count: item}}\n"
-    )
-    plan = topology.load(str(folder / "t.yaml"), out=str(folder / "out"))
-    return msgspec.structs.replace(plan, durable=Durable(str(folder / "state"), "cafe", life))
-
-
-ME = Peer(1, 0)
-
-
-def heard(disk: Disk, count: int) -> list[Held | Found]:
-    """The next so many answers."""
-    found: list[Held | Found] = []
-    deadline = time.monotonic() + 20
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"only {found}"
-        found += [message for message, _ in disk.answers()]
-        time.sleep(0.001)
-    return found
-
-
-def held(cut: int, settled: int) -> Held:
-    return Held(1, 0, 0, DISK, 0, cut, settled)
 
 
 def test_a_copy_is_acknowledged_at_once_and_a_settled_cut_when_it_is_on_the_disk(tmp_path: Path) -> None:
