@@ -23,7 +23,7 @@ import xxhash
 from dadstorm.durable import remote
 from dadstorm.durable.remote import SCRATCH as SCRATCH
 from dadstorm.errors import RunFailed
-from dadstorm.sinks.disk import sync_folder
+from dadstorm.sinks.disk import ensure_folder, sync_folder
 
 MAGIC = b"DSKEPT\r\n"
 VERSION = 3
@@ -127,12 +127,8 @@ def make_folder(path: str) -> None:
     """The folder and those above it exist, and will after a power cut."""
     if remote.is_remote(path):
         remote.make_folder(path)
-    elif not os.path.isdir(path):
-        above = os.path.dirname(path)
-        make_folder(above)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
-        sync_folder(above)
+    else:
+        ensure_folder(path)
 
 
 def names(folder: str) -> Iterator[str]:

@@ -43,8 +43,17 @@ def told(operator: str, path: str) -> Iterator[None]:
 
 
 def ensure_folder(path: str) -> None:
-    """The folder, and the folders above it, exist."""
-    os.makedirs(path, exist_ok=True)
+    """The folder, and the folders above it, exist, and will after a power cut."""
+    if not path or os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    ensure_folder(above)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):  # Else somebody was faster.
+            raise
+    sync_folder(above or ".")
 
 
 def sync(file: IO[bytes]) -> None:

@@ -15,7 +15,7 @@ from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark
-from dadstorm.sinks.disk import told
+from dadstorm.sinks.disk import sync_folder, told
 from dadstorm.sinks.rows_out import Progress
 from dadstorm.spark.spool import Header, Spool, begin, header_in
 
@@ -39,6 +39,8 @@ class SpoolSink:
         with told(self._name, self._path):
             self._spool = self._opened(mark)
             self._spool.tidy()
+            if self._fsync:  # The one before us may have died between a range's rename and its sync.
+                sync_folder(self._spool.folder)
             # Up to where rows are in the spool.
             self._reached = self._spool.stand()
         expected = START if mark is None else int(mark["reached"])

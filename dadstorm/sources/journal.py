@@ -37,7 +37,7 @@ import msgspec
 
 from dadstorm import logs
 from dadstorm.errors import RunFailed
-from dadstorm.sinks.disk import sync_folder
+from dadstorm.sinks.disk import ensure_folder, sync_folder
 
 MAGIC = b"DSJRNL\r\n"
 VERSION = 2
@@ -103,9 +103,11 @@ class Journal:
         self.start = len(header)
         """The offset of the first frame."""
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            ensure_folder(os.path.dirname(path))
             if not os.path.exists(path):
                 self._make(header)
+            if fsync:  # Also for one that was there: whoever made it may have died just then.
+                sync_folder(os.path.dirname(path))
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise self._failed(f"cannot be opened: {error.strerror}; choose a folder that can be written") from None
@@ -140,8 +142,6 @@ class Journal:
             os.close(file)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(scratch)
-        if self._fsync:
-            sync_folder(os.path.dirname(self._path))
 
     def _check_header(self, header: bytes, meta: dict[str, Any]) -> int:
         """How far the file counts, if its header is that of a journal of ours."""
@@ -177,6 +177,7 @@ class Journal:
                 return
             offset += _FRAME.size + _SEQ.size + len(frame.lines)
             if offset > self._counts:
+                self._keep(frame.offset, offset)
                 self._count(offset)
             yield frame
 
@@ -202,6 +203,14 @@ class Journal:
             if self._fsync:
                 os.fsync(self._fd)
         self._size += len(data)
+
+    def _keep(self, start: int, end: int) -> None:
+        """A frame that does not count yet is on the disk, with ``fsync``. Its writer may have died before it was, or of
+        a sync that failed; after that the system takes its pages for written, so they are written again."""
+        if self._fsync:
+            with self._told():
+                _write_at(self._fd, os.pread(self._fd, end - start, start), start)
+                os.fsync(self._fd)
 
     def _count(self, offset: int) -> None:
         """The file counts up to an offset. That need not be on the disk: a power cut may leave an earlier one."""

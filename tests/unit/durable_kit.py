@@ -32,7 +32,7 @@ def plan_in(folder: Path, life: int = 1) -> Plan:
         "sources: {numbers: {generate: {n: counter, item: {choice: [a, b]}}, count: 9, rate: 5}}\n"
         "operators: {count: {input: numbers, count: item}}\n"
     )
-    plan = topology.load(str(folder / "t.yaml"), out=str(folder / "out"))
+    plan = topology.load(str(folder / "t.yaml"), sink="csv", out=str(folder / "out"))
     return msgspec.structs.replace(plan, durable=Durable(str(folder / "state"), "cafe", life))
 
 

@@ -366,7 +366,7 @@ def test_what_differs_is_told_and_what_does_not_matter_may_differ(tmp_path: Path
 
     def changed(new: str) -> Plan:
         (tmp_path / "t.yaml").write_text(new)
-        return topology.load(str(tmp_path / "t.yaml"), out=str(tmp_path / "out"))
+        return topology.load(str(tmp_path / "t.yaml"), sink="csv", out=str(tmp_path / "out"))
 
     same = text.replace("rate: 5", "rate: 6").replace("}}\n", ", slices: 1, replicas: 2}}\n", 1) + "window: 100\n"
     begun(changed(same), resume=True)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from dadstorm.errors import RunFailed
 from dadstorm.sources.journal import END_OF_SOURCE, LEASE, RECORDS, Journal
+from tests.unit.failing_kit import small_files
 
 META = {"format": "text", "delimiter": ","}
 Entry = tuple[int, int, bytes]
@@ -156,19 +157,9 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_clear_stop(tmp_path: Path) -> None:
-    import resource
-    import signal
-
     journal = Journal(str(tmp_path / "j"), "live", META)
     journal.append(*ENTRIES[1])
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (journal.offset + 10, hard))
-        with pytest.raises(RunFailed, match="cannot be written"):
-            journal.append(RECORDS, 100, b"x" * 100 + b"\n")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
+    with small_files(journal.offset + 10), pytest.raises(RunFailed, match="cannot be written"):
+        journal.append(RECORDS, 100, b"x" * 100 + b"\n")
     journal.close()
     assert read(tmp_path / "j") == [ENTRIES[1]]
