@@ -93,7 +93,7 @@ class Shelf:
 
     def superseded_by(self) -> Rank | None:
         """The highest rank that has claimed or written anything here, if it is above ours."""
-        matches = [_CLAIM.fullmatch(name) or _PIECE.fullmatch(name) for name in os.listdir(self.folder)]
+        matches = [_CLAIM.fullmatch(name) or _PIECE.fullmatch(name) for name in self._names()]
         highest = max((Rank(int(m[1]), int(m[2])) for m in matches if m), default=self._rank)
         return highest if highest > self._rank else None
 
@@ -117,12 +117,14 @@ class Shelf:
         return Settled(chain[-1].rank, Delta(newest.cut, table, newest.mark))
 
     def _found(self) -> list[Piece]:
-        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         return [
             Piece(Rank(int(m[1]), int(m[2])), None if m[3] == "whole" else int(m[3]), int(m[4]), m[0])
-            for m in map(_PIECE.fullmatch, sorted(names))
+            for m in map(_PIECE.fullmatch, sorted(self._names()))
             if m
         ]
+
+    def _names(self) -> list[str]:
+        return os.listdir(self.folder) if os.path.isdir(self.folder) else []
 
     def _chain(self, found: Sequence[Piece]) -> list[Piece]:
         """The pieces of the highest rank that lead from the start of the line to its newest cut, as few as possible."""

@@ -3,79 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import subprocess
-import tempfile
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import Running, connected, free_port, run, running, until
+from tests.cluster.deaths_kit import KEYED, beyond, expected, kill_everything, settled
+from tests.cluster.kit import connected, free_port, run, running, until
 
 pytestmark = pytest.mark.cluster
-
-KEYED = """\
-durable: state
-snapshot_every: 200ms
-sources:
-  orders:
-    generate: {n: counter, user: {int: [0, 40]}, item: {choice: [apple, pear, plum, fig]}}
-    count: 1200
-    rate: 400
-    slices: 2
-operators:
-  cheap:  {input: orders, filter: user < 30, slices: 2, routing: random}
-  sales:  {input: cheap, count: item, replicas: 2}
-  buyers: {input: cheap, uniq: user, replicas: 2}
-  all:    {input: buyers, count: }
-"""
-
-
-def expected(folder: Path) -> dict[str, bytes]:
-    """What the topology gives when nothing happens to it; how fast it is and what is kept does not matter."""
-    calm = folder / "calm"
-    calm.mkdir()
-    (calm / "t.yaml").write_text(KEYED.replace("durable: state\n", "").replace("    rate: 400\n", ""))
-    files = run("run", "t.yaml", cwd=calm).ok().files
-    assert files and all(files.values())
-    return files
-
-
-def family(pid: int) -> set[int]:
-    """A process and all that descend from it."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def kill_everything(command: Running) -> None:
-    """kill -9, at once: PuppetMaster, PCS, zygote and all replicas; returns when they are gone."""
-    everybody = family(command.process.pid)
-    for pid in sorted(everybody):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    command.process.wait()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everybody), "all are gone", 20)
-    for sockets in Path(tempfile.gettempdir()).glob("dadstorm-*"):
-        shutil.rmtree(sockets)  # There is nobody left who could.
-
-
-def settled(folder: Path) -> list[int]:
-    """Up to where each slice is on the disk."""
-    return sorted(int(path.stem.split("-")[-1]) for path in folder.glob("state/run-*/*/*/*.state"))
-
-
-def beyond(folder: Path, cut: int) -> bool:
-    """Whether every slice that is on the disk stands above a cut, and there is one."""
-    return min(settled(folder), default=-1) > cut
 
 
 def test_killed_at_once_and_later_and_again_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -135,6 +72,39 @@ def test_a_live_source_goes_on_with_its_journal(tmp_path: Path) -> None:
                 command.interrupt()
                 command.ended().ok()
     assert out.read_bytes() == b"".join(lines)
+
+
+def test_what_a_live_source_had_accepted_comes_out_though_nobody_had_seen_it_before(tmp_path: Path) -> None:
+    """Everything dies as soon as the lines are in the journal, before anybody takes them up; half a line is none."""
+    port = free_port()
+    (tmp_path / "t.yaml").write_text(
+        f"durable: state\nsnapshot_every: 100ms\nsources: {{lines: {{tcp: {port}}}}}\n"
+        "operators: {same: {input: lines, dup: , replicas: 2}, count: {input: lines, count: line}}\n"
+    )
+    (tmp_path / "hold.txt").write_text("Start lines\nWait 600000\nExit\n")
+    lines = b"".join(b"line %d\n" % (number % 7) for number in range(60))
+    same, count = (tmp_path / "out" / f"{name}.csv" for name in ("same", "count"))
+    for part in range(2):
+        with (
+            running("run", "t.yaml", "--script", "hold.txt", *["--resume"][:part], cwd=tmp_path) as command,
+            connected(port) as client,
+        ):
+            client.sendall(lines[: len(lines) // 2] if part == 0 else lines[len(lines) // 2 :])
+            client.sendall(b"half a li")
+            until(partial(journalled, tmp_path, 30 * part + 30), "the lines are in the journal")
+            kill_everything(command)
+        assert not any(path.exists() and path.read_bytes() for path in (same, count)), "nobody has taken them up"
+    with running("run", "t.yaml", "--resume", cwd=tmp_path) as command:
+        until(lambda: count.exists() and count.read_bytes().count(b"\n") >= 60, "all lines have come out")
+        command.interrupt()
+        files = command.ended().ok().files
+    counted = b"".join(b"line %d,%d\n" % (number % 7, number // 7 + 1) for number in range(60))
+    assert files == {"same.csv": lines, "count.csv": counted}
+
+
+def journalled(folder: Path, count: int) -> bool:
+    """Whether a source's journal has so many lines."""
+    return sum(path.read_bytes().count(b"line ") for path in folder.glob("state/run-*/journal/*")) >= count
 
 
 LOSS = KEYED + "script: [Start, Wait 1200, Crash sales 0, Crash sales 1, Crash buyers 1, Crash buyers 0]\n"

@@ -106,6 +106,19 @@ def test_what_could_not_be_synced_is_not_settled(
     assert resumed(tmp_path, me, disk).cut == (9 if last else 6), "one whose name alone was not synced may be there"
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_of_the_first_sync_that_fails_it_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Those of the folders, of which each is new, and of the first piece."""
+    syncs = Syncs(monkeypatch)
+    syncs.fails = number
+    disk = Disk(plan_in(tmp_path), COUNT)
+    disk.take(Copy(1, 0, 0, 0, None, 6), table({"a": 1}))
+    told = fails(disk, r"operator count.*: cannot write .*state.*: Input/output error\. Nothing that was kept")
+    assert all(isinstance(one, Held) and one.settled == START for one in told)
+
+
 def test_a_full_disk_settles_nothing_more_and_loses_nothing(tmp_path: Path) -> None:
     disk = begun(tmp_path, COUNT)
     with small_files(20_000):
