@@ -326,6 +326,9 @@ class ReplicaProcess:
                 self._heart.addresses = self._beaten()
 
     def _on_peer(self, machine: ReplicaMachine, message: PeerMessage, received: Received) -> None:
+        if isinstance(message, Beat) and (replaced := self._where.replaced(message)) is not None:
+            self._endpoint.send(*replaced)
+            self._endpoint.hang_up(replaced[0])
         try:
             self._do(machine.handle(message, self._content(message, received.body), now_ms()))
         except (ProtocolError, Rubbish) as error:

@@ -4,12 +4,14 @@ byte; what cannot be had elsewhere stops the run with a message that names it.""
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
-from kit import Outcome, run
+from kit import Outcome, Running, run, running, until
 from pcs_kit import Site, pcs
 
 pytestmark = pytest.mark.cluster
@@ -46,14 +48,21 @@ sinks:
 
 
 @contextmanager
-def hosts(folder: Path, **options: Sequence[str | Path]) -> Iterator[dict[str, str]]:
+def daemons(folder: Path, **options: Sequence[str | Path]) -> Iterator[dict[str, tuple[Running, str]]]:
     """A PCS for each name, with its options."""
     (folder / "out").mkdir()
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(pcs(folder / name, *more, site=Site(f"127.0.0.{number}")))[1]
+            name: stack.enter_context(pcs(folder / name, *more, site=Site(f"127.0.0.{number}")))
             for number, (name, more) in enumerate(options.items(), 2)
         }
+
+
+@contextmanager
+def hosts(folder: Path, **options: Sequence[str | Path]) -> Iterator[dict[str, str]]:
+    """The same, for who needs the addresses only."""
+    with daemons(folder, **options) as there:
+        yield {name: address for name, (_, address) in there.items()}
 
 
 def scripted(folder: Path, text: str, there: dict[str, str], *lines: str) -> Outcome:
@@ -101,6 +110,48 @@ def test_a_host_that_was_only_cut_off_finds_itself_replaced(tmp_path: Path, reco
         outcome = scripted(tmp_path, f"recovery: {recovery}\n{TOPOLOGY}", there, *lines)
     is_right(tmp_path, outcome)
     assert all(f" moved {replica} to " in events(tmp_path) for replica in ON_B)
+
+
+@pytest.mark.parametrize("more", ["recovery: respawn", "durable: kept/state"])
+def test_who_was_replaced_and_wakes_up_steps_down_by_itself(tmp_path: Path, more: str) -> None:
+    """A whole host hangs, and then its replicas go on; its PCS, which would end them, does not yet."""
+    writes = ("--out", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    with daemons(tmp_path, a=writes, b=writes) as there:
+        addresses = {name: address for name, (_, address) in there.items()}
+        (tmp_path / "t.yaml").write_text(f"{more}\n{TOPOLOGY}".format(hosts=str(addresses).replace("'", "")))
+        arguments = ("t.yaml", "--out", tmp_path / "out")
+        with running(*arguments, cwd=tmp_path, program="puppetmaster", stdin=subprocess.PIPE) as command:
+            assert command.process.stdin is not None
+            command.process.stdin.write(b"Start\n")
+            command.process.stdin.flush()
+            output = tmp_path / "out" / "counts.csv"
+            until(lambda: output.exists() and output.stat().st_size > 0, "rows come out")
+            daemon = psutil.Process(there["b"][0].process.pid)
+            (zygote,) = daemon.children()
+            replicas = zygote.children()
+            assert len(replicas) == len(ON_B)
+            for process in (daemon, zygote, *replicas):
+                process.suspend()
+            until(lambda: all(f" recovered {one} in " in events(tmp_path) for one in ON_B), "others have taken over")
+            for process in replicas:
+                process.resume()
+            until(lambda: all(map(stepped_down, logs_of(tmp_path / "b"))), "they have seen that", 30)
+            for process in (zygote, daemon):
+                process.resume()
+            command.process.stdin.close()
+            is_right(tmp_path, command.ended())
+    assert " failed " not in events(tmp_path)
+
+
+def logs_of(folder: Path) -> list[str]:
+    """What the replicas of a host have logged there."""
+    found = [folder.glob(f"runs/*/{one.replace(' ', '.')}.log") for one in ON_B]
+    return ["".join(path.read_text() for path in paths) for paths in found]
+
+
+def stepped_down(log: str) -> bool:
+    return "superseded by a higher incarnation: stepping down" in log
 
 
 def test_a_host_that_may_not_take_over_is_passed_by_and_a_source_begins_again(tmp_path: Path) -> None:

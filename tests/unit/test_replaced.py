@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from dadstorm.core.messages import DISK, Copy, Found, Held, Peer, Seek, Settle
+from dadstorm.core.messages import DISK, Beat, Copy, Found, Held, Peer, Seek, Settle
 from dadstorm.core.vault import Delta
 from dadstorm.durable.disk import Disk
 from dadstorm.durable.shelf import Rank, Shelf
 from dadstorm.errors import RunFailed
+from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.codec import TOKEN_BYTES
 from dadstorm.wire.endpoint import Endpoint
@@ -94,6 +95,21 @@ def test_what_builds_on_a_piece_that_could_not_be_written_is_not_written_either(
             pass
     found = successor.load()
     assert found is not None and found.delta.cut == 6
+
+
+# -- how it hears of it -----------------------------------------------------------------------------------------------
+
+
+def test_who_beats_from_where_it_no_longer_lives_is_told_where_its_successor_is() -> None:
+    old, new = "tcp://127.0.0.3:1", "tcp://127.0.0.2:1"
+    where = Whereabouts((("tcp://127.0.0.1:1",), (old, "tcp://127.0.0.2:2")))
+    assert where.replaced(Beat(*ME, 0)) is None, "nobody has moved"
+    moved = control.Moved(*ME, 2, new, "tcp://127.0.0.2:9", "a")
+    where.move(moved)
+    assert where.replaced(Beat(*ME, 0)) == (old, moved)
+    assert where.replaced(Beat(*ME, 2)) is None and where.replaced(Beat(1, 1, 0)) is None
+    where.move(control.Moved(*ME, 4, new, "tcp://127.0.0.2:9", "a"))
+    assert where.replaced(Beat(*ME, 4)) is None
 
 
 # -- who hears of it --------------------------------------------------------------------------------------------------
