@@ -50,13 +50,14 @@ def family(pid: int) -> set[int]:
     return found
 
 
-def kill_everything(command: Running) -> None:
-    """kill -9, at once: PuppetMaster, PCS, zygote and all replicas; returns when they are gone."""
-    everybody = family(command.process.pid)
+def kill_everything(*commands: Running) -> None:
+    """kill -9, at once: PuppetMaster, PCSs, zygotes and all replicas; returns when they are gone."""
+    everybody = {pid for command in commands for pid in family(command.process.pid)}
     for pid in sorted(everybody):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    command.process.wait()
+    for command in commands:
+        command.process.wait()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everybody), "all are gone", 20)
     for sockets in Path(tempfile.gettempdir()).glob("dadstorm-*"):
         shutil.rmtree(sockets)  # There is nobody left who could.

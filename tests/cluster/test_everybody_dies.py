@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.deaths_kit import KEYED, beyond, expected, kill_everything, settled
-from tests.cluster.kit import connected, free_port, run, running, until
+from tests.cluster.kit import Running, connected, free_port, run, running, until
+from tests.cluster.pcs_kit import pcs
 
 pytestmark = pytest.mark.cluster
 
@@ -35,6 +38,32 @@ def test_killed_at_once_and_later_and_again_it_ends_with_the_same_bytes(tmp_path
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["lock", "run.state"]
     nothing = run("run", "t.yaml", "--resume", cwd=tmp_path)
     assert nothing.code == 2 and "the last run is complete" in nothing.err
+
+
+def test_daemons_and_puppetmaster_are_killed_and_on_other_ones_the_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    files = expected(tmp_path)
+    (tmp_path / "t.yaml").write_text(KEYED)
+    (tmp_path / "out").mkdir()
+    resume: tuple[str, ...] = ()
+    for life in range(3):
+        with hosts(tmp_path, life) as (first, second, where):
+            arguments = ("run", "t.yaml", *where, *resume)
+            if life == 2:
+                assert run(*arguments, cwd=tmp_path).ok().files == files
+                break
+            before = max(settled(tmp_path), default=0)
+            with running(*arguments, cwd=tmp_path) as command:
+                until(partial(beyond, tmp_path, before), "something more is settled")
+                kill_everything(command, first, second)
+        resume = ("--resume",)
+
+
+@contextmanager
+def hosts(folder: Path, life: int) -> Iterator[tuple[Running, Running, list[str]]]:
+    """Two PCSs that share a folder, and the options for who uses them."""
+    options = ("--out", folder)
+    with pcs(folder / f"a{life}", *options) as (first, a), pcs(folder / f"b{life}", *options) as (second, b):
+        yield first, second, ["--pcs", a, "--pcs", b, "--out", str(folder / "out")]
 
 
 def test_after_a_drained_run_there_is_nothing_to_resume_and_the_next_one_begins(tmp_path: Path) -> None:
