@@ -27,6 +27,7 @@ from pcs.takeover import (
     BEAT_S,
     MASTER,
     RESTART_S,
+    UNHEARD,
     Watch,
     candidates,
     next_incarnation,
@@ -122,6 +123,9 @@ class Moves:
             self._watch.heard(message.host, message.silent, time.monotonic())
             for moved in message.moved:
                 self._learn(moved)
+            for operator, replica, incarnation in message.lives:
+                if self._is_peer(peer := Peer(operator, replica)):
+                    self._known.lives(peer, incarnation)
         elif isinstance(message, control.Moved):
             self._learn(message)
         elif self._is_peer(peer := Peer(message.operator, message.replica)) and peer not in self._children:
@@ -190,8 +194,8 @@ class Moves:
             self._hands.send(pcs[hosts[0]], control.TakeOver(*peer, known, refused))
 
     def _take_or_refuse(self, peer: Peer, known: int, refused: tuple[tuple[str, str], ...]) -> None:
-        moved = self._known.moved.get(peer)
-        incarnation = self.next_incarnation(max(known, -1 if moved is None else moved.incarnation))
+        newest = max(known, self._known.incarnations.get(peer, 0))
+        incarnation = self.next_incarnation(newest + UNHEARD * len(self._hosts))
         try:
             child = self._take(peer, incarnation)
         except UserError as refusal:
@@ -259,7 +263,8 @@ class Moves:
 
     def _beat(self, now: float) -> None:
         silent = self._watch.silent(now)
-        present = control.Present(self._host, silent, tuple(self._known.moved.values()))
+        lives = tuple((*peer, child.incarnation) for peer, child in self._children.items() if child.incarnation)
+        present = control.Present(self._host, silent, tuple(self._known.moved.values()), lives)
         for host, address in self._pcs().items():
             if host != self._host:
                 if host in silent:

@@ -26,6 +26,9 @@ RESTART_S = 10.0
 """What needs no copies is started elsewhere without being asked for; a PCS that is started again sooner comes first."""
 BEAT_S = 0.25
 """How often PCSs tell each other that they are there."""
+UNHEARD = 8
+"""How many incarnations of a replica a host may have made since it was last heard of: a host that goes down may lose
+its replicas first."""
 FRESH_S = 2.0
 """How old the word of a voter may be."""
 MASTER = ""

@@ -253,6 +253,8 @@ class Present(msgspec.Struct, tag="present", frozen=True):
     host: str
     silent: tuple[str, ...] = ()
     moved: tuple[Moved, ...] = ()
+    lives: tuple[tuple[int, int, int], ...] = ()
+    """Operator, replica and incarnation of those that were brought back here: who takes one over makes a higher one."""
 
 
 class TakeOver(msgspec.Struct, tag="take-over", frozen=True):

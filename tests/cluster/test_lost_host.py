@@ -27,6 +27,14 @@ operators:
 """
 
 
+ALONE_ON_B = """
+hosts: {hosts}
+snapshot_every: 200ms
+sources:
+  numbers: {{generate: {{n: counter, k: {{int: [0, 50]}}}}, count: 15000, rate: 3000, on: b}}
+operators:
+  counts: {{input: numbers, count: k, replicas: 2, on: [a, a]}}
+"""
 REFUSED = """
 hosts: {hosts}
 sources:
@@ -76,11 +84,11 @@ def events(folder: Path) -> str:
     return (folder / "runs" / "t-1" / "events.log").read_text()
 
 
-def is_right(folder: Path, outcome: Outcome) -> None:
+def is_right(folder: Path, outcome: Outcome, topology: str = TOPOLOGY) -> None:
     """The same bytes as on one host."""
     alone = folder / "alone"
     alone.mkdir()
-    text = re.sub(r", on: \[[\w, ]*\]|, rate: 3000|hosts: .*\n", "", TOPOLOGY.format(hosts=""))
+    text = re.sub(r", on: (\[[\w, ]*\]|b)|, rate: 3000|hosts: .*\n", "", topology.format(hosts=""))
     (alone / "t.yaml").write_text(text)
     assert run("run", "t.yaml", cwd=alone).ok().files == outcome.ok().files
 
@@ -100,6 +108,15 @@ def test_what_was_on_a_lost_host_goes_on_at_another(tmp_path: Path, more: str) -
     for replica in ON_B:
         assert f" moved {replica} to " in log and f" recovered {replica} in " in log
         assert not re.search(rf"^{replica}.*{there['b']}".replace(" ", " +"), outcome.out, re.M)
+
+
+def test_a_source_that_had_died_often_begins_again_at_another_host(tmp_path: Path) -> None:
+    """Nobody of its ring is left who would know in which incarnation it was."""
+    died = ["Crash numbers 0", "Wait 700"]
+    with hosts(tmp_path, a=(), b=()) as there:
+        outcome = scripted(tmp_path, ALONE_ON_B, there, "Start", "Wait 300", *died, *died, *died, "Kill b")
+    is_right(tmp_path, outcome, ALONE_ON_B)
+    assert " moved numbers 0 to " in events(tmp_path)
 
 
 @pytest.mark.parametrize("recovery", ["respawn", "spread"])
