@@ -251,7 +251,7 @@ class Run:
         child.over = self.closing or report.status in (0, FAILED_STATUS)
         if report.status == SUPERSEDED_STATUS:
             child.idle_until = time.monotonic() + patience_s(self._plan)
-        self.tell_owner(control.Died(*peer, report.pid, report.status, recovers=not child.over))
+        self.tell_owner(control.Died(*peer, report.pid, report.status, child.incarnation, recovers=not child.over))
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
             text = f"exit code 1; see the logs in {self.folder}"
             self._known.fail(control.Failed(*peer, "run", text, child.incarnation))

@@ -361,7 +361,7 @@ class Deployment:
             self._on_death(peer, replica, message)
 
     def _on_death(self, peer: Peer, replica: Replica, message: control.Died) -> None:
-        if message.pid != replica.pid:
+        if message.pid != replica.pid or message.incarnation < replica.incarnation:
             self.endpoint.drop(f"the death of process {message.pid}, which is not {self.name(peer)}")
             return
         replica.alive = False

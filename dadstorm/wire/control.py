@@ -306,6 +306,8 @@ class Died(msgspec.Struct, tag="died", frozen=True):
     replica: int
     pid: int
     status: int
+    incarnation: int
+    """Of who died: other hosts may have the same process numbers, and a PCS that was started again says it again."""
     recovers: bool = False
 
 

@@ -89,7 +89,7 @@ MESSAGES: list[tuple[control.Message, Content]] = [
     (control.Spawn(0, 0), None),
     (control.Spawned(0, 0, 17), None),
     (control.Refused(0, 0, "why"), None),
-    (control.Died(0, 0, 17, -9), None),
+    (control.Died(0, 0, 17, -9, 0), None),
     (control.Hello(0, 0, 17, "ipc://x"), None),
     (control.Directory((("ipc://x",), ("ipc://y", "tcp://z:1"))), None),
     (control.Stats(0, 0, 1, 2, 3, 4, 5, 6, 7), None),
@@ -185,7 +185,7 @@ def sense_without(plan: Plan) -> list[tuple[control.Message, Content]]:
         control.Stats(-1, 0, 1, 2, 3, 4, 5, 6, 7),
         control.Finished(0, 99),
         control.Failed(99, 0, "defect", "not ours", None),
-        control.Died(0, 0, 1, -9),
+        control.Died(0, 0, 1, -9, 0),
         control.Spawned(77, 0, 1),
         control.Refused(77, 0, "why"),
     ]

@@ -151,6 +151,25 @@ def test_the_puppetmaster_passes_over_the_failure_of_one_that_was_replaced(
     ]
 
 
+def test_a_death_counts_once_and_only_that_of_who_lives(
+    heard_by: tuple[Deployment, Endpoint], short_tmp: Path
+) -> None:
+    """Processes of two hosts may have the same number; a PCS that was started again tells what was told before."""
+    deployment, other = heard_by
+    master = f"ipc://{short_tmp}/master"
+    with capture_logs():
+        other.send(master, control.Died(*ME, 2, 3, 0, recovers=True))
+        other.send(master, control.Finished(*ME))
+        listen(deployment)
+        assert (deployment.replicas[ME].incarnation, deployment.replicas[ME].alive) == (1, True)
+        for _ in range(2):
+            deployment.replicas[ME].finished = False
+            other.send(master, control.Died(*ME, 2, -9, 1, recovers=True))
+            other.send(master, control.Finished(*ME))
+            listen(deployment)
+            assert (deployment.replicas[ME].incarnation, deployment.replicas[ME].alive) == (2, False)
+
+
 @pytest.mark.parametrize("incarnation", [1, 2, None])
 def test_the_failure_of_whoever_lives_or_of_all_ends_the_run(
     heard_by: tuple[Deployment, Endpoint], short_tmp: Path, incarnation: int | None
