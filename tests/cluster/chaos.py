@@ -5,12 +5,16 @@ paced, so that a run takes some seconds and there is something to disturb. What 
 
 - a replica is killed (SIGKILL), or hung (SIGSTOP) for longer than its peers' patience: it is then replaced, whether it
   wakes up again or not;
+- two replicas are killed at the same moment, of one operator or of two;
+- who takes a dead replica's place (its new incarnation, or, with ``recovery: spread``, one that adopts its slices) is
+  killed soon after, in the middle of that;
 - the network is cut between two operators, replicas or hosts for a while (``Partition``, ``Heal``);
 - in every second round all of it runs at two PCS daemons, and then a daemon is killed and started again, or the
   PuppetMaster is killed and another one attached.
 
-Faults keep to what the topology can bear: one at a time, and a pause in which copies are renewed. Run as a program
-(``scripts/chaos``) this does any number of rounds.
+How lost replicas are recovered, and whether the run is durable, is drawn from the seed too. Faults keep to what the
+topology can bear: of every ring one who has its copies lives on, and there is a pause in which they are renewed. Run as
+a program (``scripts/chaos``) this does any number of rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from pcs_kit import Site, pcs
 TOPOLOGY = """
 name: chaos
 snapshot_every: 300ms
-sources:
+recovery: %(recovery)s
+%(durable)ssources:
   visits:
     generate: {n: counter, user: {int: [0, 5000]}, text: {words: 4}}
     count: %(count)d
@@ -57,6 +62,9 @@ PAUSE_S = (0.3, 1.0)
 HANG_S = 1.6
 """Longer than ``suspect_after``."""
 CUT_S = (0.5, 3.0)
+SOON_S = 0.15
+"""Within this time after a death, or after its successor is up, the successor dies too: in the middle of it all."""
+DURABLE = "durable: state/kept\n"
 UP = re.compile(r" up (\S+) (\d+) at \S+, process (\d+)")
 
 ENDED = ("the run is over", "no run to attach to")
@@ -66,6 +74,8 @@ ENDED = ("the run is over", "no run to attach to")
 @dataclass(frozen=True)
 class Round:
     seed: int
+    about: str
+    """How it was run."""
     faults: list[str]
     code: int
     same: bool
@@ -75,31 +85,38 @@ class Round:
     def __str__(self) -> str:
         verdict = "identical" if self.same and not self.code else f"WRONG (exit {self.code}) {self.message}"
         faults = f"{len(self.faults)} faults ({', '.join(self.faults)})"
-        return f"seed {self.seed}: {faults}, {self.seconds:.1f} s: {verdict}"
+        return f"seed {self.seed} ({self.about}): {faults}, {self.seconds:.1f} s: {verdict}"
 
 
 def reference(folder: Path) -> dict[str, bytes]:
     """The output of an undisturbed run, as fast as it goes."""
     folder.mkdir(parents=True)
-    topology = TOPOLOGY % {"count": COUNT, "rate": 10_000_000}
-    (folder / "topology.yaml").write_text(topology)
+    (folder / "topology.yaml").write_text(topology(10_000_000))
     run("run", "topology.yaml", cwd=folder).ok()
     return files_in(folder / "out")
+
+
+def topology(rate: int, recovery: str = "respawn", durable: bool = False) -> str:
+    return TOPOLOGY % {"count": COUNT, "rate": rate, "recovery": recovery, "durable": DURABLE if durable else ""}
 
 
 def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *, hosts: bool | None = None) -> Round:
     """One run with faults; at two PCS daemons (``hosts``), or, if nobody says so, with every odd seed."""
     (folder / "out").mkdir(parents=True)
+    (folder / "state").mkdir()
     at_hosts = bool(seed % 2) if hosts is None else hosts
-    (folder / "topology.yaml").write_text(TOPOLOGY % {"count": COUNT, "rate": HOSTS_RATE if at_hosts else RATE})
+    chance = random.Random(seed)
+    recovery, durable = chance.choice(("respawn", "spread")), chance.random() < 0.3
+    (folder / "topology.yaml").write_text(topology(HOSTS_RATE if at_hosts else RATE, recovery, durable))
+    about = f"{recovery}{', durable' if durable else ''}{', hosts' if at_hosts else ''}"
     with ExitStack() as stack:
-        victim = Victim(folder, random.Random(seed), stack, hosts=at_hosts)
+        victim = Victim(folder, chance, stack, hosts=at_hosts, spreads=recovery == "spread")
         begun = time.monotonic()
         done = victim.disturb(faults)
         outcome = victim.master.ended(within_s=150)
     seconds = time.monotonic() - begun
     code = 0 if victim.over_without_us else outcome.code
-    return Round(seed, done, code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
+    return Round(seed, about, done, code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
 
 
 class Daemon:
@@ -118,8 +135,9 @@ class Daemon:
         return f"{self._site.address}:{self._port}"
 
     def start(self) -> None:
-        place, out = self._folder / self.name, self._folder / "out"
-        self._running, _ = self._stack.enter_context(pcs(place, "--out", out, site=self._site, port=self._port))
+        allowed = [word for name in ("out", "state") for word in ("--out", self._folder / name)]
+        begun = pcs(self._folder / self.name, *allowed, site=self._site, port=self._port)
+        self._running, _ = self._stack.enter_context(begun)
 
     def kill(self) -> None:
         self._running.process.kill()
@@ -129,7 +147,8 @@ class Daemon:
 class Victim:
     """A running topology, and what can be done to it."""
 
-    def __init__(self, folder: Path, chance: random.Random, stack: ExitStack, *, hosts: bool) -> None:
+    def __init__(self, folder: Path, chance: random.Random, stack: ExitStack, *, hosts: bool, spreads: bool) -> None:
+        self._spreads = spreads
         self._folder = folder
         self._chance = chance
         self._stack = stack
@@ -142,7 +161,9 @@ class Victim:
         self._say("Start")
         everybody = sum(OPERATORS.values())
         until(lambda: len(self._replicas()) == everybody, "all replicas are there")
-        self._faults: dict[Callable[[], str], int] = {self._kill: 6, self._hang: 2, self._cut: 2}
+        self._faults: dict[Callable[[], str], int] = {
+            self._kill: 4, self._kill_two: 3, self._kill_again: 3, self._hang: 2, self._cut: 2
+        }  # fmt: skip
         if hosts:
             self._faults |= {self._kill_pcs: 3, self._kill_master: 3, self._cut: 3}
 
@@ -164,15 +185,51 @@ class Victim:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def _kill(self) -> str:
-        name, pid = self._chance.choice(sorted(self._replicas().items()))
+        name, pid = self._chance.choice(sorted(self._living().items()))
         os.kill(pid, signal.SIGKILL)
         return f"kill {name}"
 
+    def _kill_two(self) -> str:
+        """Two at the same moment, of any operators."""
+        living = self._living()
+        first, second = self._chance.sample(sorted(living), 2)
+        if not self._bears(living, first, second):
+            return self._kill()
+        for name in (first, second):
+            with suppress(ProcessLookupError):
+                os.kill(living[name], signal.SIGKILL)
+        return f"kill {first} and {second}"
+
+    def _kill_again(self) -> str:
+        """Whoever takes a dead one's place, in the middle of that."""
+        living = self._living()
+        first = self._chance.choice(sorted(living))
+        os.kill(living[first], signal.SIGKILL)
+        others = [name for name in living if name != first and ring(name) == ring(first)]
+        if self._spreads and others:
+            second = self._chance.choice(sorted(others))
+            if not self._bears(living, first, second):
+                return f"kill {first}"
+            time.sleep(self._chance.uniform(0.0, SOON_S))
+            with suppress(ProcessLookupError):
+                os.kill(living[second], signal.SIGKILL)
+            return f"kill {first} and soon {second}"
+        until(lambda: self._living().get(first, living[first]) != living[first] or self._is_over(), f"{first} is back")
+        time.sleep(self._chance.uniform(0.0, SOON_S))
+        with suppress(ProcessLookupError, KeyError):
+            os.kill(self._living()[first], signal.SIGKILL)
+        return f"kill {first} twice"
+
+    def _bears(self, living: dict[str, int], first: str, second: str) -> bool:
+        """Whether somebody is left who has the copies of these two: of their ring, or the PCS if they are alone."""
+        return ring(first) != ring(second) or sum(ring(name) == ring(first) for name in living) > 2
+
     def _hang(self) -> str:
-        name, pid = self._chance.choice(sorted(self._replicas().items()))
+        name, pid = self._chance.choice(sorted(self._living().items()))
         os.kill(pid, signal.SIGSTOP)
         time.sleep(HANG_S)
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # Who has been replaced was killed.
+            os.kill(pid, signal.SIGCONT)
         return f"hang {name}"
 
     def _cut(self) -> str:
@@ -227,6 +284,16 @@ class Victim:
     def _replicas(self) -> dict[str, int]:
         """The process of each replica, as the log tells them."""
         return {f"{name} {number}": int(pid) for name, number, pid in UP.findall(self._events())}
+
+
+    def _living(self) -> dict[str, int]:
+        """Those whose process is there: with ``spread`` most who die are not started again."""
+        return {name: pid for name, pid in self._replicas().items() if Path(f"/proc/{pid}").exists()}
+
+
+def ring(name: str) -> str:
+    """The operator of a replica."""
+    return name.rpartition(" ")[0]
 
 
 def main() -> int:
