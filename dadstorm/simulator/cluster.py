@@ -32,11 +32,12 @@ from dadstorm.plan import Operator, Plan
 from dadstorm.simulator.agenda import Agenda
 from dadstorm.simulator.disk import Row, SimulatedDisk, SimulatedFile, SimulatedSink, SimulatedSource, Wrong
 from dadstorm.simulator.network import Body, Envelope, Network
-from dadstorm.simulator.pcs import SimulatedPcs
-from dadstorm.simulator.process import NEVER, NO_LIMIT, NoFaults, Process
+from dadstorm.simulator.pcs import SimulatedPcs, pcs_of
+from dadstorm.simulator.process import NEVER, NO_LIMIT, Died, NoFaults, Process
+from dadstorm.simulator.puppetmaster import SimulatedPuppetMaster
 from dadstorm.simulator.stop import Stop
 
-__all__ = ["NO_LIMIT", "Cluster", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
+__all__ = ["NO_LIMIT", "Cluster", "Died", "NoFaults", "Process", "StateLost", "Stuck", "Wrong"]
 
 DISK_MS = 6.0
 """How long at most it takes until something is on disk."""
@@ -52,10 +53,6 @@ class Stuck(AssertionError):
 
 class StateLost(AssertionError):
     """Every copy of a slice's state is gone."""
-
-
-class Died(Exception):
-    """The process has died in the middle of a turn."""
 
 
 class Cluster:
@@ -90,8 +87,10 @@ class Cluster:
         self.recoveries = 0
         """How many incarnations earlier lives of the run have had beyond the first ones, and restarts."""
         peers = [Peer(i, r) for i, op in enumerate(plan.operators) for r in range(len(op.replicas))]
+        self.peers = tuple(peers)
         self._files = {op.name: SimulatedFile(op.name) for op in plan.operators if op.kind == "sink"}
         self.pcs = SimulatedPcs(self)
+        self.master = self._new_master()
         self.chance.shuffle(peers)
         self.faults.begin(self)
         for peer in peers:
@@ -135,11 +134,13 @@ class Cluster:
         if process.frozen or not process.alive:
             return
         try:
+            if process.told and not process.begun:
+                self._begin(process)
             self._take(process)
-            if process.machine.resumed:
+            if process.machine.resumed and process.started:
                 self._note_resumed(process)
                 self._act(process)
-            if process.next_tick_ms <= self.agenda.now_ms:
+            if process.begun and process.next_tick_ms <= self.agenda.now_ms:
                 self._tick(process)
             self._finish_turn(process)
         except Died:
@@ -160,7 +161,9 @@ class Cluster:
         """Until when the process has nothing to do, unless something comes that is not on its way yet."""
         machine = process.machine
         now_ms = self.agenda.now_ms
-        if process.inbox or machine.has_work():
+        if not process.begun:
+            return now_ms + self.faults.tick_ms
+        if process.inbox or (process.started and machine.has_work()):
             return now_ms
         for index, sink in process.sinks.items():
             if sink.done > machine.sinks[index].committed:
@@ -168,18 +171,18 @@ class Cluster:
         arrives_ms = self._network.next_ms(process.peer)
         until_ms = process.next_tick_ms if arrives_ms is None else min(process.next_tick_ms, arrives_ms)
         for index, source in process.sources.items():
-            if machine.sources[index].room[0]:
+            if machine.sources[index].room[0] and process.started:
                 until_ms = min(until_ms, source.ready_ms)
         return max(now_ms, until_ms)
 
     def _take(self, process: Process) -> None:
-        """All messages that are there, or only some."""
+        """All messages that are there, or only some; who does not know yet who is where keeps them for later."""
         if self.processes.get(process.peer) is process:
             arrived = self._network.take(process.peer)
             process.inbox += arrived
             self._leak(process.peer, arrived)
         inbox = process.inbox
-        count = len(inbox)
+        count = len(inbox) if process.begun else 0
         if count > 1 and self.chance.random() < 0.3:
             count = self.chance.randrange(1, count)
         taken, process.inbox = inbox[:count], inbox[count:]
@@ -293,8 +296,7 @@ class Cluster:
             if process is not None and process.machine.incarnation == incarnation:
                 self.agenda.after(self.chance.random() * DISK_MS, lambda: self._on_disk(process, message, body))
         elif to.replica == PCS:
-            pcs = self.pcs
-            self._to_pcs(sender, lambda: pcs.take(sender, message, body))
+            self._to_pcs(sender, lambda: self.pcs.take(sender, message, body))
         else:
             self._network.send(sender, incarnation, to, message, body)
 
@@ -329,27 +331,51 @@ class Cluster:
         self._disk.next_life((number, i) for number, op in enumerate(self.plan.operators) for i in range(op.slices))
         self.pcs.end()
         self.pcs = SimulatedPcs(self)
+        self.kill_master()
+        self.master = self._new_master()
         peers = [*self.incarnations]
         self.chance.shuffle(peers)
         self.recoveries += sum(self.incarnations.values()) + 1
         for peer in peers:
             self.start_first(peer)
 
-    def kill_pcs(self) -> None:
-        """The PCS dies; its replicas live on, and the one that takes its place adopts them."""
-        self.note("the PCS dies; another one adopts its replicas")
-        self.pcs.end()
+    def replace_pcs(self) -> None:
+        """Another PCS takes the place of one that has died, and adopts its replicas."""
+        self.note("another PCS adopts the replicas")
         self.pcs = SimulatedPcs(self, self.pcs)
 
+    def kill_master(self) -> None:
+        if self.master is not None and self.master.died_ms is None:
+            self.note("the PuppetMaster dies")
+            self.master.die()
+
+    def attach_master(self) -> None:
+        """Another PuppetMaster takes the place of one that has died."""
+        self.note("another PuppetMaster attaches itself")
+        self.master = self._new_master(attached=True)
+
+    def _new_master(self, *, attached: bool = False) -> SimulatedPuppetMaster | None:
+        chance = self.faults.master_chance
+        return None if chance is None else SimulatedPuppetMaster(self, chance, attached=attached)
+
+    def tell(self, peer: Peer, *, started: bool) -> None:
+        """A replica hears who is where, and whether it is to begin; once heard, that is so."""
+        process = self.processes.get(peer)
+        if process is not None:
+            process.told, process.started = True, process.started or started
+            self._wake(process, self.agenda.now_ms)
+
     def _to_pcs(self, sender: Peer, deliver: Callable[[], None]) -> None:
+        """It reaches the PCS that is there when it arrives, if it is still the same life of the run."""
+        network = self._network
         for delay_ms in self.faults.delays_ms(sender, pcs_of(sender)):
-            self.agenda.after(delay_ms + self.chance.random(), deliver)
+            wait_ms = delay_ms + self.chance.random()
+            self.agenda.after(wait_ms, lambda: deliver() if self._network is network else None)
 
     def _ask_pcs(self, process: Process, request: Respawn) -> None:
         operator = process.peer.operator
         self.note(f"{self.name(process.peer)} asks for {self.name(Peer(operator, request.replica))} to be brought back")
-        pcs = self.pcs
-        self._to_pcs(process.peer, lambda: pcs.asked_to_respawn(operator, request))
+        self._to_pcs(process.peer, lambda: self.pcs.asked_to_respawn(operator, request))
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -367,18 +393,30 @@ class Cluster:
         living: Mapping[int, int] | None,
         slices: Mapping[int, int] | None = None,
     ) -> None:
-        """A process begins to live; a later incarnation knows who else of its ring does."""
+        """A process begins to live. A later incarnation knows who else of its ring does, and all that its PCS knows; of
+        the others some wait for the PuppetMaster."""
         if incarnation:
             self.note(f"{self.name(peer)} begins incarnation {incarnation}, told of {living}")
         self.incarnations[peer] = incarnation
         self._unfinished.add(peer)
         machine = ReplicaMachine(self.plan, peer, self._make_kernel, incarnation)
+        machine.steward.patience_ms = self.faults.steward_patience_ms
         process = self.processes[peer] = Process(peer, machine, self.chance.choice(TURN_MS))
         process.next_tick_ms = self.agenda.now_ms + self.faults.tick_ms * self.chance.random()
         process.stops_ms = self.stop.heard_ms(self.agenda.now_ms, self.chance)
         self._network.take(peer)  # What came while nobody was there is lost.
-        self._do(process, machine.begin(living, slices))
+        if self.pcs.introduced:
+            process.told, process.started = True, peer.operator in self.pcs.started
+            self._begin(process, living, slices)
+        if self.master is not None:
+            self.master.hello(peer)
         self._wake(process, self.agenda.now_ms)
+
+    def _begin(
+        self, process: Process, living: Mapping[int, int] | None = None, slices: Mapping[int, int] | None = None
+    ) -> None:
+        process.begun = True
+        self._do(process, process.machine.begin(living, slices))
 
     def kill(self, peer: Peer, why: str) -> None:
         """The process dies, and the PCS sees it."""
@@ -446,24 +484,3 @@ class Cluster:
 
     def name(self, peer: Peer) -> str:
         return f"{self.plan.operators[peer.operator].name}.{peer.replica}"
-
-    def standing(self) -> str:
-        """Where everybody is."""
-        lines = []
-        for peer in sorted(self.incarnations):
-            process = self.processes.get(peer)
-            if process is None:
-                lines.append(f"{self.name(peer)} is dead")
-                continue
-            progress = process.machine.progress
-            frozen = ", frozen" if process.frozen else ""
-            waits = "" if process.machine.resumed else ", not resumed"
-            lines.append(
-                f"{self.name(peer)} incarnation {process.machine.incarnation}: done {progress.frontier}, "
-                f"safe {progress.safe}, queued {progress.queued}, inbox {len(process.inbox)}{frozen}{waits}"
-            )
-        return "\n  ".join(["", *lines])
-
-
-def pcs_of(peer: Peer) -> Peer:
-    return Peer(peer.operator, PCS)

@@ -2,7 +2,8 @@
 
 A ``Storm`` is drawn from a seed: how links misbehave all the time (loss, duplicates, disorder, delay), and a list of
 things that happen at certain moments: crashes (of several at once, in the middle of a turn, during a recovery),
-freezes short and long, links cut one way or both ways, replicas or halves of the cluster cut off, a PCS that hangs.
+freezes short and long, links cut one way or both ways, replicas or halves of the cluster cut off, a PCS that hangs, or
+is dead for a while, a PuppetMaster that dies in the middle of its Start, or later, and comes back or does not.
 At the end everything heals.
 
 Faults stay within what recovery promises: every slice keeps one copy that is *sure*. A replica is sure if it lives and
@@ -13,12 +14,15 @@ slice is allowed even when nobody else has a copy: then nobody can vouch for its
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable
 
 from dadstorm.core.line import START
 from dadstorm.core.messages import PCS, Peer
+from dadstorm.core.steward import PATIENCE
 from dadstorm.simulator.cluster import NO_LIMIT, Cluster, NoFaults, Process
+from dadstorm.simulator.puppetmaster import SimulatedPuppetMaster
 
 SUSPECT_AFTER_MS = 300
 TICK_MS = 50.0
@@ -26,15 +30,28 @@ EARLY_DEATHS = 0.03
 """How often a replica dies before it begins."""
 ACTIONS_MAX = 25
 """A process that dies in the middle of something dies within so many actions."""
+OUTAGES = (0.0, 0.3, 1.0, 3.0)
+"""For how long at most a PCS is dead, in times until somebody is suspected."""
+PATIENCES = (math.inf, math.inf, PATIENCE, 1.0, 0.5)
+"""How long a replica waits for a PCS that is gone, likewise: for ever, as under a private PCS; as under a daemon; and
+for less than an outage, so that patience does end."""
+MASTER_DEATHS_MS = (10.0, 40.0, 300.0)
+"""Within this time the PuppetMaster dies: most of its work is at the beginning."""
 
 
 class Storm(NoFaults):
     tick_ms = TICK_MS
 
-    def __init__(self, chance: random.Random, records: int) -> None:
-        """``records``: how many a slice of a source has to read, more or less; they last about as long as the storm."""
+    def __init__(self, chance: random.Random, records: int, aside: random.Random, *, mastered: bool) -> None:
+        """``records``: how many a slice of a source has to read, more or less; they last about as long as the storm.
+        What befalls the PuppetMaster (``mastered``: there is one) and the PCS is drawn ``aside``, so that a seed in
+        which nothing does has the history that it would have without them."""
         self._chance = chance
         self.heal_ms = chance.choice((300.0, 600.0, 1200.0))
+        self._aside = aside
+        self.master_chance = aside if mastered else None
+        self.steward_patience_ms = SUSPECT_AFTER_MS * aside.choice(PATIENCES)
+        self._master_deaths = aside.choice((0, 1, 2)) if mastered else 0
         self.read_max = chance.choice((1, 2, 3))
         self.pause_ms = self.heal_ms * chance.uniform(0.5, 2.0) * self.read_max / max(1, records)
         self.zombies = chance.random() < 0.5
@@ -49,6 +66,8 @@ class Storm(NoFaults):
         """Replicas that are frozen or cut off, and by how many faults."""
         self._reached: dict[tuple[int, int], int] = {}
         """Per slice: the highest safe that any incarnation has reached, so what a copy must have to be of use."""
+        self._alone: set[tuple[int, int]] = set()
+        """Slices that have gone on without a copy, because their PCS was gone."""
         self.healed = False
 
     def describe(self) -> str:
@@ -65,6 +84,8 @@ class Storm(NoFaults):
         self._cluster = cluster
         for _ in range(self._count):
             cluster.agenda.at(self.heal_ms * self._chance.random(), self._strike)
+        for _ in range(self._master_deaths):
+            cluster.agenda.at(self._aside.choice(MASTER_DEATHS_MS) * self._aside.random(), self._kill_master)
         cluster.agenda.at(self.heal_ms, self._heal)
 
     def early_deaths(self) -> int:
@@ -86,6 +107,9 @@ class Storm(NoFaults):
             key = (process.peer.operator, index)
             if slice_.safe > self._reached.get(key, START):
                 self._reached[key] = slice_.safe
+            if slice_.keeper is not None and slice_.keeper.alone and key not in self._alone:
+                self._alone.add(key)
+                self._cluster.note(f"{self._cluster.name(process.peer)} goes on without a copy of slice {index}")
 
     def may_die(self, process: Process) -> bool:
         self.look(process)
@@ -126,6 +150,11 @@ class Storm(NoFaults):
             process.actions_left = None
             self._cluster.freeze(process.peer, False)
         self._cluster.pcs.thaw()
+        if self._cluster.pcs.over:
+            self._cluster.replace_pcs()
+        master = self._cluster.master
+        if master is not None and master.has_to_come_back:
+            self._cluster.attach_master()
 
     def _somebody(self) -> Peer | None:
         living = sorted(self._cluster.processes)
@@ -228,19 +257,43 @@ class Storm(NoFaults):
             self._doubt(peer, -1)
 
     def _hang_pcs(self) -> None:
+        if self._cluster.pcs.over:
+            return
         self._cluster.note("the PCS hangs")
         self._cluster.pcs.frozen = True
         self._later(self._cluster.pcs.thaw)
 
     def _kill_pcs(self) -> None:
-        """Unless it has the only copy of something: of a replica that is dead, or may be taken for it."""
-        cluster = self._cluster
-        alone = [Peer(number, 0) for number, op in enumerate(cluster.plan.operators) if len(op.replicas) == 1]
-        if cluster.plan.recovery == "spread":
-            alone = [*cluster.incarnations]
-        sure = [peer for peer in alone if peer in cluster.processes and not self._doubtful.get(peer)]
-        if sure == alone and not any(cluster.processes[peer].machine.seeking for peer in sure):
-            cluster.kill_pcs()
+        """Unless it has the only sure copy of something. Another one takes its place, sooner or later."""
+        cluster, pcs = self._cluster, self._cluster.pcs
+        everything = [(number, index) for number, op in enumerate(cluster.plan.operators) for index in range(op.slices)]
+        if pcs.over or not all(self._kept_without(Peer(number, PCS), index) for number, index in everything):
+            return
+        cluster.note("the PCS dies")
+        pcs.end()
+        outage_ms = SUSPECT_AFTER_MS * self._aside.choice(OUTAGES) * self._aside.random()
+        if not outage_ms:
+            cluster.replace_pcs()
+        else:
+            cluster.agenda.after(outage_ms, lambda: cluster.replace_pcs() if cluster.pcs is pcs else None)
+
+    def _kill_master(self) -> None:
+        """If the run can do without it; it comes back after a while, or, if everything is said, perhaps never."""
+        cluster, master = self._cluster, self._cluster.master
+        if self.healed or master is None or not master.may_die:
+            return
+        cluster.kill_master()
+        wait_ms = SUSPECT_AFTER_MS * self._aside.choice((0.0, 0.3, 1.5, 3.0))
+        if master.has_to_come_back or self._aside.random() < 0.5:
+            cluster.agenda.after(wait_ms, lambda: self._attach_master(master))
+
+    def _attach_master(self, dead: SimulatedPuppetMaster) -> None:
+        """A PuppetMaster needs a PCS to find the run."""
+        if self._cluster.master is dead and not self.healed:
+            if self._cluster.pcs.frozen:
+                self._cluster.agenda.after(TICK_MS, lambda: self._attach_master(dead))
+            else:
+                self._cluster.attach_master()
 
     def _later(self, what: Callable[[], None]) -> None:
         """After a while, short or long compared with the time until somebody is suspected."""
@@ -287,7 +340,8 @@ class Storm(NoFaults):
                 self._doubt(victim, -1)
 
     def _kept_without(self, victim: Peer, index: int) -> bool:
-        """Whether a sure replica other than this one has the slice, or there is nothing yet that could be lost."""
+        """Whether a sure replica other than this one, or the PCS, unless it is that, has the slice; or there is nothing
+        yet that could be lost."""
         plan, reached = self._cluster.plan, self._reached.get((victim.operator, index), START)
         # What it has settled of others' slices may be called safe before we see that it is.
         reached = max([reached, *copies_at([self._cluster.processes[victim]], victim.operator, index)])
@@ -301,7 +355,7 @@ class Storm(NoFaults):
             if peer.operator == victim.operator and peer != victim and not self._doubtful.get(peer)
         ]
         owned = any(index in process.machine.slices for process in sure)
-        at_pcs = self._cluster.pcs.holder.find(victim.operator, index)
+        at_pcs = None if victim.replica == PCS else self._cluster.pcs.holder.find(victim.operator, index)
         copies = copies_at(sure, victim.operator, index) + ([] if at_pcs is None else [at_pcs[1].cut])
         return owned or any(cut >= reached for cut in copies)
 

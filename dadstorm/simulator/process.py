@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ NEVER = math.inf
 NO_LIMIT = 1 << 30
 
 
+class Died(Exception):
+    """The process has died in the middle of a turn."""
+
+
 @dataclass(slots=True)
 class Process:
     """A replica process: its machine, and what is on its way to it."""
@@ -29,6 +34,10 @@ class Process:
     sources: dict[int, SimulatedSource] = field(default_factory=dict)
     sinks: dict[int, SimulatedSink] = field(default_factory=dict)
     alive: bool = True
+    told: bool = False
+    """It knows who is where."""
+    started: bool = False
+    begun: bool = False
     resumed: bool = False
     frozen: bool = False
     due_ms: float = NEVER
@@ -52,6 +61,10 @@ class NoFaults(Links):
 
     tick_ms = 100.0
     """How often the clocks of processes tick."""
+    steward_patience_ms = math.inf
+    """How long a replica without peers waits for a PCS that is gone."""
+    master_chance: random.Random | None = None
+    """Where the ways of the PuppetMaster are drawn from; None: there is none, everybody starts by itself."""
 
     def begin(self, cluster: Cluster) -> None:
         """Put whatever is to go wrong on the agenda."""

@@ -29,6 +29,7 @@ from dadstorm.simulator.cluster import Cluster, StateLost, Stuck, Wrong
 from dadstorm.simulator.disk import Row
 from dadstorm.simulator.faults import SUSPECT_AFTER_MS, Storm
 from dadstorm.simulator.process import NEVER
+from dadstorm.simulator.standing import standing
 from dadstorm.simulator.topologies import STATEFUL, alike, draw_plan, draw_records
 
 PATIENCE_MS = 60_000.0
@@ -41,6 +42,8 @@ AUDITED = 4
 STOPPED = 8
 """Of so many seeds one is stopped by the user, if its semantics is exactly-once. It is neither durable (the disk does
 not know yet that a source has ended early) nor under audit (which may have digests of what nobody got by the end)."""
+MASTERED = 5
+"""Of so many seeds one has a PuppetMaster; in the others everybody begins by itself."""
 SPANS = (1, 4, 16, 64)
 
 
@@ -83,7 +86,9 @@ class Scenario:
         chains = seed % CHAINED == CHAINED - 1
         self.plan = alike(self.plan) if chains else msgspec.structs.replace(self.plan, chain=False)
         slices = sum(operator.slices for operator in self.plan.operators if operator.kind == "source")
-        self.storm = Storm(chance, sum(len(rows) for rows in self.records.values()) // slices)
+        records = sum(len(rows) for rows in self.records.values()) // slices
+        mastered = seed % MASTERED == MASTERED - 2
+        self.storm = Storm(chance, records, random.Random(f"aside {seed}"), mastered=mastered)
         self.stop_ms = NEVER
         if self.plan.semantics == "exactly-once" and seed // CHAINED % STOPPED == 0:
             self.plan = msgspec.structs.replace(self.plan, durable=None, audit=False)
@@ -113,7 +118,7 @@ class Scenario:
             sum(len(rows) - len({row[:2] for row in rows}) for rows in cluster.written().values()),
             self.about(),
             cluster.history,
-            cluster.standing(),
+            standing(cluster),
         )
 
     def about(self) -> str:
