@@ -62,6 +62,8 @@ PAUSE_S = (0.3, 1.0)
 HANG_S = 1.6
 """Longer than ``suspect_after``."""
 CUT_S = (0.5, 3.0)
+WITHIN_S = 150.0
+"""How long the rest of a run may take."""
 SOON_S = 0.15
 """Within this time after a death, or after its successor is up, the successor dies too: in the middle of it all."""
 DURABLE = "durable: state/kept\n"
@@ -112,8 +114,12 @@ def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *,
     with ExitStack() as stack:
         victim = Victim(folder, chance, stack, hosts=at_hosts, spreads=recovery == "spread")
         begun = time.monotonic()
-        done = victim.disturb(faults)
-        outcome = victim.master.ended(within_s=150)
+        done: list[str] = []
+        try:
+            victim.disturb(faults, done)
+            outcome = victim.master.ended(within_s=WITHIN_S)
+        except AssertionError as problem:
+            return Round(seed, about, done, -1, False, time.monotonic() - begun, str(problem)[-2000:])
     seconds = time.monotonic() - begun
     code = 0 if victim.over_without_us else outcome.code
     return Round(seed, about, done, code, files_in(folder / "out") == wanted, seconds, outcome.err[-2000:])
@@ -167,9 +173,8 @@ class Victim:
         if hosts:
             self._faults |= {self._kill_pcs: 3, self._kill_master: 3, self._cut: 3}
 
-    def disturb(self, faults: int) -> list[str]:
-        """So many faults, one after the other, or as many as there is time for; what they were."""
-        done: list[str] = []
+    def disturb(self, faults: int, done: list[str]) -> None:
+        """So many faults, one after the other, or as many as there is time for; ``done`` tells what they were."""
         while len(done) < faults:
             time.sleep(self._chance.uniform(*PAUSE_S))
             if self.master.process.poll() is not None or self._is_over():
@@ -180,7 +185,6 @@ class Victim:
         assert self.master.process.stdin is not None
         with suppress(BrokenPipeError):
             self.master.process.stdin.close()
-        return done
 
     # -- faults --------------------------------------------------------------------------------------------------
 
