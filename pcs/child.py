@@ -6,7 +6,9 @@ import socket
 import time
 from dataclasses import dataclass, field
 
+from dadstorm.core.messages import Peer
 from dadstorm.errors import UserError
+from dadstorm.plan import Operator
 from dadstorm.wire.address import host_of, joined, numeric
 
 SHORT_LIFE_S = 10.0
@@ -63,6 +65,20 @@ class Child:
         run if it were let is only late, on a machine that is too busy. Even so, there is an end to patience."""
         waits = self.pid is not None and is_runnable(self.pid)
         return time.monotonic() - self.heard > suspect_after_s * (STARVED_PATIENCE if waits else 1)
+
+
+def placed(operator: Operator, peer: Peer, reach: str, sockets: str) -> Child:
+    """A replica that is to be started, and where it listens: as the plan says, or on any port by which the others
+    ``reach`` it, or in the folder of socket files."""
+    child = Child(f"{operator.name} replica {peer.replica}", "", len(operator.replicas))
+    address = operator.replicas[peer.replica].address
+    if address is not None:
+        child.bind = address
+    elif reach:
+        child.port, child.bind = reserve(reach)
+    else:
+        child.bind = f"ipc://{sockets}/{peer.operator}.{peer.replica}"
+    return child
 
 
 def reserve(host: str) -> tuple[socket.socket, str]:

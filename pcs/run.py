@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import msgspec
 
 from dadstorm import logs
-from dadstorm.core.messages import Beat, Copy, Down, Peer, Seek, Settle
+from dadstorm.core.messages import Adopt, Beat, Copy, Down, Peer, Seek, Settle
 from dadstorm.core.spreading import Spreading
 from dadstorm.errors import UserError
 from dadstorm.plan import Plan
@@ -28,7 +28,7 @@ from dadstorm.wire.codec import Content
 from dadstorm.wire.cuts import Cuts, barred
 from dadstorm.wire.endpoint import Received
 from pcs.checks import replicas_on
-from pcs.child import Child, reserve
+from pcs.child import Child, placed
 from pcs.copies import Copies
 from pcs.home import Home
 from pcs.known import Kept, Known
@@ -181,14 +181,7 @@ class Run:
             raise UserError(f"the plan has no such replica: {error}") from None
         if spec.host != self.request.host:
             raise UserError(f"its host is {spec.host}, and this is {self.request.host}")
-        child = Child(f"{operator.name} replica {peer.replica}", "", len(operator.replicas))
-        if spec.address is not None:
-            child.bind = spec.address
-        elif self.request.reach:
-            child.port, child.bind = reserve(self.request.reach)
-        else:
-            child.bind = f"ipc://{self._home.sockets}/{peer.operator}.{peer.replica}"
-        return child
+        return placed(operator, peer, self.request.reach, self._home.sockets)
 
     def _fork(self, peer: Peer, child: Child, resume: control.Resume | None) -> None:
         if self.closing:
@@ -270,10 +263,18 @@ class Run:
                 self._spread_the_news(peer, child)
         if not self.closing:
             self._moves.tick()
-        for number, adopt in enumerate(self._spreading.unheard() if self._spreading else ()):
-            if not number:
-                self._home.keep()
+        if self._spreading is not None and self._spreading.unheard():
+            self._home.keep()
+            for adopt in self._spreading.unheard():
+                self._have_adopted(adopt, self._spreading)
+
+    def _have_adopted(self, adopt: Adopt, spreading: Spreading) -> None:
+        """Say it again. If the adopter has died on another host, its PCS does not know what it was to have: we do."""
+        adopter = Peer(adopt.operator, adopt.replica)
+        if adopter in self._children or self._lives(adopter):
             self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
+        elif (child := self._children.get(lost := spreading.take_back(adopter))) is not None and self._wanted(lost):
+            self._respawn(lost, child)
 
     def _on_down_elsewhere(self, message: Down) -> None:
         peer = Peer(message.operator, message.replica)
@@ -285,12 +286,13 @@ class Run:
     def _living(self, peer: Peer, child: Child) -> list[Peer]:
         """The others of a ring that are not known to be dead."""
         others = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
-        fresh = time.monotonic() - NEWS_S
-        return [
-            other
-            for other in others
-            if (self._children[other].alive if other in self._children else self._elsewhere.get(other, 0.0) < fresh)
-        ]
+        return [other for other in others if self._lives(other)]
+
+    def _lives(self, peer: Peer) -> bool:
+        """Whether a replica is not known to be dead."""
+        if peer in self._children:
+            return self._children[peer].alive
+        return self._elsewhere.get(peer, 0.0) < time.monotonic() - NEWS_S
 
     def _spread_the_news(self, peer: Peer, child: Child) -> None:
         """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""

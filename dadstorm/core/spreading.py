@@ -2,9 +2,10 @@
 
 The PCS that saw a replica die has the last word on who resumes its slices: the living of its ring, in turns from the
 next one on. Each gets an ``Adopt``, which is said again until it has been heard. If an adopter dies too, its slices,
-adopted ones and its own, are shared out again; if nobody is left, the last one is started anew and resumes them all.
-Every time, the incarnation of each slice grows, so that whatever an earlier owner still says is outdone. Two PCSs that
-do not hear of each other never choose the same one.
+adopted ones and its own, are shared out again by the PCS that saw that; what it has not heard of, by the one that
+told it. If nobody is left, the last one is started anew and resumes them all. Every time, the incarnation of each
+slice grows, so that whatever an earlier owner still says is outdone. Two PCSs that do not hear of each other never
+choose the same one.
 """
 
 from __future__ import annotations
@@ -70,6 +71,16 @@ class Spreading:
         adopt = self._unheard.get(by)
         if adopt is not None and set(adopt.slices) <= set(slices):
             del self._unheard[by]
+
+    def take_back(self, adopter: Peer) -> Peer:
+        """An adopter of another host has died before it has heard what it was to have: that is back with who was lost,
+        who is told, to be shared out again. What lived there before is for the PCS of that host to share out."""
+        adopt = self._unheard.pop(adopter)
+        lost = Peer(adopt.operator, adopt.lost)
+        there = self.slices(adopter)
+        still = [(index, self._next(known)) for index, known in adopt.slices if index in there]
+        self.adopted(lost, still)
+        return lost
 
     def book(self) -> Book:
         """All that a PCS has to know that takes the place of this one."""

@@ -39,6 +39,15 @@ def test_an_adopter_that_dies_before_it_has_heard_passes_on_what_it_was_to_have(
     assert not spreading.unheard()
 
 
+def test_what_an_adopter_of_another_host_never_heard_of_is_taken_back_and_the_rest_of_it_is_not() -> None:
+    spreading = Spreading(plan())
+    spreading.spread(Peer(0, 1), 0, [0, 2])
+    assert spreading.take_back(Peer(0, 2)) == Peer(0, 1)
+    assert [spreading.slices(Peer(0, replica)) for replica in range(3)] == [[0, 1, 3], [2], [4, 5]]
+    spreading.spread(Peer(0, 1), 0, [0])
+    assert adopts(spreading) == {0: {3: 1, 2: 3}}, "each time in a higher incarnation"
+
+
 def test_with_nobody_left_the_last_one_resumes_them_all() -> None:
     spreading = Spreading(plan())
     spreading.spread(Peer(0, 1), 0, [0])
