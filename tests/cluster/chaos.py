@@ -309,9 +309,10 @@ def main() -> int:
     parser.add_argument(
         "--exhaustive", action="store_true", help="kill every replica, every pair, every f of f+1 of a small topology"
     )
+    parser.add_argument("--recovery", choices=("respawn", "spread"), default="respawn", help="of --exhaustive")
     options = parser.parse_args()
     if options.exhaustive:
-        return every_death()
+        return every_death(options.recovery)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     wrong = 0
     try:

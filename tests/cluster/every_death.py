@@ -1,5 +1,6 @@
 """Every death that a small topology has to bear: each replica, each two replicas of different operators, and of each
-operator all but one of its replicas, killed at the same moment in the middle of a run.
+operator all but one of its replicas, killed at the same moment in the middle of a run; under ``recovery: respawn`` or
+``spread``.
 
 A run bears many of them, one after the other (not all: who dies too often while young is given up): each time as soon
 as everybody is back and everything that was emitted before is safe. That is known from the output: the source may run
@@ -24,6 +25,7 @@ from kit import Running, run, running, until
 
 TOPOLOGY = """
 name: small
+recovery: {recovery}
 snapshot_every: 50ms
 window: {window}
 sources:
@@ -51,10 +53,10 @@ def deaths() -> list[tuple[str, ...]]:
     return [*single, *pairs, *rest]
 
 
-def borne(folder: Path, victims: Iterable[tuple[str, ...]]) -> None:
+def borne(folder: Path, victims: Iterable[tuple[str, ...]], recovery: str = "respawn") -> None:
     """Let all these die, one after the other, in one run; AssertionError if the output is not right."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "small.yaml").write_text(TOPOLOGY.format(window=WINDOW, rate=RATE, count=""))
+    (folder / "small.yaml").write_text(TOPOLOGY.format(recovery=recovery, window=WINDOW, rate=RATE, count=""))
     died: Counter[str] = Counter()
     with running("run", "small.yaml", cwd=folder) as command:
         output = folder / "out" / "sums.csv"
@@ -63,7 +65,7 @@ def borne(folder: Path, victims: Iterable[tuple[str, ...]]) -> None:
             pids = _replicas(folder)
             for who in together:
                 os.kill(pids[who], signal.SIGKILL)
-            died.update(together)
+            died.update(together if recovery == "respawn" else ())  # Else what goes on is all there is to see.
             _until(command, lambda: all(_recovered(folder, who) >= died[who] for who in died), f"{together} are back")
             _grown(command, output)
         command.interrupt()
@@ -73,7 +75,7 @@ def borne(folder: Path, victims: Iterable[tuple[str, ...]]) -> None:
 
 def _undisturbed(folder: Path, count: int) -> bytes:
     folder.mkdir()
-    text = TOPOLOGY.format(window=262144, rate=10_000_000, count=f"count: {count}, ")
+    text = TOPOLOGY.format(recovery="respawn", window=262144, rate=10_000_000, count=f"count: {count}, ")
     (folder / "small.yaml").write_text(text)
     return run("run", "small.yaml", cwd=folder).ok().files["sums.csv"]
 
@@ -106,15 +108,16 @@ def _replicas(folder: Path) -> dict[str, int]:
     return {f"{name} {number}": int(pid) for name, number, pid in UP.findall(_events(folder))}
 
 
-def main() -> int:
-    """All of them, in as few runs as can bear them."""
+def main(recovery: str = "respawn") -> int:
+    """All of them, in as few runs as can bear them: with ``spread`` nobody comes back, so each in a run of its own."""
     folder, begun, every = Path(tempfile.mkdtemp(prefix="every-death-")), time.monotonic(), deaths()
+    runs = RUNS if recovery == "respawn" else len(every)
     try:
-        for number in range(RUNS):
-            borne(folder / str(number), every[number::RUNS])
+        for number in range(runs):
+            borne(folder / str(number), every[number::runs], recovery)
     except AssertionError as wrong:
         print(f"WRONG: {wrong}\nkept: {folder}")
         return 1
     shutil.rmtree(folder)
-    print(f"{len(every)} sets of replicas killed, {time.monotonic() - begun:.0f} s, output identical")
+    print(f"{len(every)} sets of replicas killed, {recovery}, {time.monotonic() - begun:.0f} s, output identical")
     return 0

@@ -34,6 +34,12 @@ def test_some_of_all_deaths_that_have_to_be_borne(tmp_path: Path) -> None:
     borne(tmp_path / "run", deaths()[::SAMPLE])
 
 
+@pytest.mark.parametrize("together", [("sums 0", "sums 1"), ("numbers 0", "sums 2")])
+def test_deaths_after_which_nobody_is_started_again(tmp_path: Path, together: tuple[str, ...]) -> None:
+    assert together in deaths()
+    borne(tmp_path / "run", [together], "spread")
+
+
 def test_all_deaths_are_among_them() -> None:
     every = [set(together) for together in deaths()]
     assert len(every) == 8 + 23 + 3

@@ -29,6 +29,7 @@ from dadstorm.core.rows import Rows
 from dadstorm.core.seeking import Seeking
 from dadstorm.core.slice import Slice, SourceSlice
 from dadstorm.core.spreading import Spreading
+from dadstorm.core.steward import Steward
 from dadstorm.core.stride import Stride
 from dadstorm.core.tile import Inlet, Tile, Verdict
 from dadstorm.core.vault import DRAINED, Delta, Vault
@@ -302,6 +303,17 @@ def a_zombie_may_overwrite_copies() -> Patches:
 def a_zombie_may_settle_after_its_copy_was_given_away() -> Patches:
     """The old incarnation moves ``safe`` beyond the copy that the new one has just got."""
     yield Holder, "give", lambda self, operator, index, incarnation: self.find(operator, index)
+
+
+@mutant
+def another_PCS_is_not_given_the_copies() -> Patches:
+    """Who has no peers goes on waiting for the acknowledgements of the PCS that has died."""
+
+    def heard(self: Steward, incarnation: int, now_ms: float) -> bool:
+        news, self.gone, self._heard_ms = self.gone, False, now_ms
+        return news
+
+    yield Steward, "heard", heard
 
 
 @mutant

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from breaking import broken, catch
@@ -55,8 +56,11 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
         "everybody dies",
         "the PCS dies",
         "ends slice",
+        "goes on without a copy",
+        "the PuppetMaster dies",
+        "another PuppetMaster attaches itself",
     )
-    later_cuts = semantics = repeats = 0
+    later_cuts = semantics = repeats = outages = unsaid = 0
     for seed in range(150):
         scenario = Scenario(seed)
         outcome = scenario.run()
@@ -65,9 +69,13 @@ def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
         for line in outcome.history:
             seen.update(mark for mark in marks if mark in line)
             later_cuts += bool(re.search(r"resumes .*slice \d+ at [1-9]", line))
+        outages += any("PCS dies" in line and "another PCS" not in then for line, then in pairwise(outcome.history))
+        unsaid += any("PuppetMaster dies" in line for line in outcome.history[:3])
     assert min(seen[mark] for mark in marks) >= 5, seen
     assert later_cuts >= 50, "slices that resumed from a snapshot, not at the start"
     assert semantics == 0b111
+    assert outages >= 5, "something happens while there is no PCS"
+    assert unsaid >= 5, "a PuppetMaster that dies before much else has happened"
     assert repeats >= 5, "at-least-once: what was done again is written again"
 
 
@@ -89,6 +97,7 @@ QUICK = (
     "at least once resumes without state",
     "who takes over a drained stream does not know that it has ended",
     "a drained stream ends where it stands whoever is ahead",
+    "another PCS is not given the copies",
 )
 """Mutants that are found out soon."""
 
