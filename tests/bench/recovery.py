@@ -4,7 +4,9 @@ A topology counts 50,000 tuples a second by user, at several replicas, and write
 order, so from the moment the victim's slices stand still nothing more can be written, and the first byte that is
 written again is beyond what the victim had emitted. What is measured is what a user sees: the output file. Its growth
 is looked at every millisecond; the time from the kill to the end of the longest pause after it is the recovery. A
-second stream that does not pass by the victim must not pause.
+second stream that does not pass by the victim must not pause; how much of it is written within a second of the kill is
+compared with the second before. So it is with the victim's own operator: its survivors go on, but the sink, which
+merges, waits for all, so what they did meanwhile comes out when the victim's slices are back.
 """
 
 from __future__ import annotations
@@ -83,6 +85,14 @@ class Growth:
         pauses = list(pairwise(moments))
         return max(pauses, key=lambda pause: pause[1] - pause[0], default=(since, until_))
 
+    def kept_up(self, moment: float) -> float:
+        """How much it grew within a second after a moment, of what it grew in the second before."""
+        before, then, after = (self._at(moment + shift) for shift in (-1.0, 0.0, 1.0))
+        return (after - then) / max(1, then - before)
+
+    def _at(self, moment: float) -> int:
+        return max((size for when, size in list(self.sizes) if when <= moment), default=0)
+
     def stop(self) -> None:
         self._stop = True
         self._thread.join()
@@ -94,6 +104,10 @@ class Found:
     """Kill -9 to new output, in seconds."""
     beside: list[float] = field(default_factory=list)
     """The longest pause of the other stream after each kill."""
+    kept_up: list[float] = field(default_factory=list)
+    """What was written of the victim's operator within a second after each kill, of what was in the second before."""
+    beside_kept_up: list[float] = field(default_factory=list)
+    """The same of the other stream."""
     steps: list[dict[str, int]] = field(default_factory=list)
     """What the event log says: milliseconds by step, of each recovery."""
 
@@ -125,6 +139,8 @@ def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int,
             found.took.append(end - killed)
             begin, end = apart.longest_pause(killed, killed + LOOK_S)
             found.beside.append(end - begin)
+            found.kept_up.append(output.kept_up(killed))
+            found.beside_kept_up.append(apart.kept_up(killed))
             time.sleep(PAUSE_S - LOOK_S)
             assert command.process.poll() is None, command.err.text
         output.stop()
@@ -173,10 +189,16 @@ def main() -> int:
             "worst": max(took),
             "other stream's longest pause, p50": statistics.median(others),
             "other stream's longest pause, worst": max(others),
+            "written in the second after a kill, of the second before, p50": statistics.median(found.kept_up),
+            "the same, least": min(found.kept_up),
+            "the same of the other stream, least": min(found.beside_kept_up),
         }
         print(f"{recovery}: {replicas} replicas, {slices} slices, {KEYS:,} keys, {RATE:,} tuples/s, {len(took)} kills")
         print(f"  kill -9 to new output: p50 {figures[recovery]['p50']:.3f} s, p99 {figures[recovery]['p99']:.3f} s")
         print(f"  of that, medians: {found.told()}")
+        kept = f"{statistics.median(found.kept_up):.0%} (p50), {min(found.kept_up):.0%} at least"
+        print(f"  its operator writes within a second of the kill, of what it wrote in the second before: {kept}")
+        print(f"  a stream beside it the same: {min(found.beside_kept_up):.0%} at least")
         print(f"  a stream beside it pauses {statistics.median(others):.3f} s (p50), at worst {max(others):.3f} s")
     if options.json:
         print(json.dumps(figures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,14 @@ def test_start_up_ends_with_the_first_output(tmp_path: Path) -> None:
     _, found = bench("startup", "--rounds", "1", "--data", "data", folder=tmp_path)
     (run,) = found["runs"]
     assert 0 < run["first_s"] <= run["seconds"]
+
+
+def test_the_overhead_is_told_for_each_semantics(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "overhead.py"), "--rounds", "1", "--tuples", "2000"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=True).stdout
+    assert re.findall(r"^  (\S+-once) +\d+\.\d+ s, ", told, re.MULTILINE) == [
+        "at-most-once", "at-least-once", "exactly-once"
+    ]  # fmt: skip
 
 
 def test_every_peer_can_be_asked_for_its_command(tmp_path: Path) -> None:
