@@ -18,6 +18,7 @@ import math
 import random
 from collections.abc import Callable, Iterable
 
+from dadstorm.core.holder import Holder
 from dadstorm.core.line import START
 from dadstorm.core.messages import PCS, Peer
 from dadstorm.core.steward import PATIENCE
@@ -318,7 +319,7 @@ class Storm(NoFaults):
     def _may_vanish(self, victim: Peer) -> bool:
         """Whether this replica may be given up by others, or is one whom nobody can replace before it is back."""
         operator = self._cluster.plan.operators[victim.operator]
-        everybody = [*self._cluster.processes.values(), *self._cluster.zombies]
+        everybody = [one.machine.holder for one in (*self._cluster.processes.values(), *self._cluster.zombies)]
         mine = self._cluster.processes[victim].machine
         return all(
             mine.hosts([(index, 0)]) and not copies_at(everybody, victim.operator, index)
@@ -344,7 +345,7 @@ class Storm(NoFaults):
         yet that could be lost."""
         plan, reached = self._cluster.plan, self._reached.get((victim.operator, index), START)
         # What it has settled of others' slices may be called safe before we see that it is.
-        reached = max([reached, *copies_at([self._cluster.processes[victim]], victim.operator, index)])
+        reached = max([reached, *copies_at([self._holder(victim)], victim.operator, index)])
         operator = plan.operators[victim.operator]
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
         if may_be_lost or reached == START or plan.durable is not None:
@@ -355,12 +356,16 @@ class Storm(NoFaults):
             if peer.operator == victim.operator and peer != victim and not self._doubtful.get(peer)
         ]
         owned = any(index in process.machine.slices for process in sure)
-        at_pcs = None if victim.replica == PCS else self._cluster.pcs.holder.find(victim.operator, index)
-        copies = copies_at(sure, victim.operator, index) + ([] if at_pcs is None else [at_pcs[1].cut])
-        return owned or any(cut >= reached for cut in copies)
+        holders = [process.machine.holder for process in sure]
+        if victim.replica != PCS:
+            holders.append(self._cluster.pcs.holder)
+        return owned or any(cut >= reached for cut in copies_at(holders, victim.operator, index))
+
+    def _holder(self, who: Peer) -> Holder:
+        return self._cluster.pcs.holder if who.replica == PCS else self._cluster.processes[who].machine.holder
 
 
-def copies_at(processes: Iterable[Process], operator: int, index: int) -> list[int]:
-    """The cuts of all copies of a slice that these processes hold."""
-    found = [process.machine.holder.find(operator, index) for process in processes]
+def copies_at(holders: Iterable[Holder], operator: int, index: int) -> list[int]:
+    """The cuts of all copies of a slice that these have."""
+    found = [holder.find(operator, index) for holder in holders]
     return [copy[1].cut for copy in found if copy is not None]

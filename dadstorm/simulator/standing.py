@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 
 def standing(cluster: Cluster) -> str:
+    """A line for each replica."""
     lines = []
     for peer in sorted(cluster.incarnations):
         process = cluster.processes.get(peer)

@@ -7,7 +7,7 @@ input: its line number n is tuple number n, and the moment the file has grown to
 file is looked at every half millisecond.
 
 The second case has so many keys of state before the clock starts, so that snapshots of them are taken meanwhile.
-``stolen`` tells which share of the CPU that was wanted a host of this machine gave to others: that is in the figures too.
+``stolen`` tells which share of the CPU that was wanted the machine's host gave to others: that is in the figures too.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ms = latencies(Path(folder), rate, options.seconds, keys) * 1000
             p50, p90, p99, most = np.percentile(ms, [50, 90, 99, 100]).tolist()
             say(f"{rate:,} tuples/s, {keys:,} keys: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-            rows.append([f"{rate:,}", f"{keys:,}", *(f"{one:.1f}" for one in (p50, p90, p99, most)), f"{stolen.share:.0%}"])
+            told = [f"{one:.1f}" for one in (p50, p90, p99, most)]
+            rows.append([f"{rate:,}", f"{keys:,}", *told, f"{stolen.share:.0%}"])
             case = {"rate": rate, "keys": keys, "stolen": stolen.share}
             found.append({**case, "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "most_ms": most})
             curves[f"{rate:,}/s, {keys:,} keys"] = np.percentile(ms, np.arange(0, 100.1, 0.1))
