@@ -200,11 +200,13 @@ class SourceSlice(Slice):
 
     @property
     def room(self) -> tuple[int, int]:
-        """How many rows and bytes may be read now."""
+        """How many rows and bytes may be read now. What an earlier incarnation was let emit, this one is too, row by row:
+        records weigh differently as they are read, and who is downstream may be past the cut that we would stand at."""
         if self._ended:
             return (0, 0)
         self._window.advance(self.safe)
-        return self._window.room
+        room = self._window.room
+        return (1, 1) if not room[0] and self.done < max((o.owed for o in self.outlets), default=START) else room
 
     def records(
         self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
