@@ -263,9 +263,9 @@ class Run:
                 self._spread_the_news(peer, child)
         if not self.closing:
             self._moves.tick()
-        if self._spreading is not None and self._spreading.unheard():
+        if self._spreading is not None and (unheard := self._spreading.unheard()):
             self._home.keep()
-            for adopt in self._spreading.unheard():
+            for adopt in unheard:
                 self._have_adopted(adopt, self._spreading)
 
     def _have_adopted(self, adopt: Adopt, spreading: Spreading) -> None:
@@ -290,9 +290,8 @@ class Run:
 
     def _lives(self, peer: Peer) -> bool:
         """Whether a replica is not known to be dead."""
-        if peer in self._children:
-            return self._children[peer].alive
-        return self._elsewhere.get(peer, 0.0) < time.monotonic() - NEWS_S
+        child = self._children.get(peer)
+        return self._elsewhere.get(peer, 0.0) < time.monotonic() - NEWS_S if child is None else child.alive
 
     def _spread_the_news(self, peer: Peer, child: Child) -> None:
         """Tell the ring who is down; if nobody is left in it, or it has not begun yet, act."""

@@ -348,7 +348,8 @@ class Storm(NoFaults):
         reached = max([reached, *copies_at([self._holder(victim)], victim.operator, index)])
         operator = plan.operators[victim.operator]
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
-        if may_be_lost or reached == START or plan.durable is not None:
+        nothing_yet = reached == START and not self._cluster.stop.has_ended(operator.name, index)
+        if may_be_lost or nothing_yet or plan.durable is not None:
             return True
         sure = [
             process

@@ -41,6 +41,10 @@ class Stop:
         if before != place:
             raise Wrong(f"slice {slice_index} of {source} ends at {place}, and ended at {before} before")
 
+    def has_ended(self, source: str, slice_index: int) -> bool:
+        """Whether a slice has ended because of it: that is something to be lost, even if nothing was read."""
+        return (source, slice_index) in self._ends
+
     def read(self, plan: Plan, records: Mapping[str, Rows]) -> dict[str, Rows]:
         """The records that came in before their slices ended."""
         return {name: self._read(plan[name], rows) for name, rows in records.items()}

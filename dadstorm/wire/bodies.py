@@ -56,6 +56,8 @@ def decode_table(body: Frame) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(bytes(body))) as reader:
             table = reader.read_next_batch()
         table.validate(full=True)
+        if not all(table.schema.names):
+            raise ValueError("a column without a name")
     except (pa.ArrowException, OSError, ValueError, EOFError, StopIteration) as error:
         raise Rubbish(f"a table that cannot be read: {error}") from None
     return table
