@@ -200,8 +200,8 @@ class SourceSlice(Slice):
 
     @property
     def room(self) -> tuple[int, int]:
-        """How many rows and bytes may be read now. What an earlier incarnation was let emit, this one is too, row by row:
-        records weigh differently as they are read, and who is downstream may be past the cut that we would stand at."""
+        """How many rows and bytes may be read now. What an earlier incarnation was let emit, this one is, too, row by
+        row: it may weigh more as it is read now, and who is downstream may be past the cut that we would stand at."""
         if self._ended:
             return (0, 0)
         self._window.advance(self.safe)
