@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable
 from typing import get_args
 
@@ -45,6 +44,7 @@ from dadstorm.sinks import make_sink
 from dadstorm.sinks.base import Sink
 from dadstorm.sources import make_reader
 from dadstorm.sources.base import Reader
+from dadstorm.stopwatch import now_ms
 from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.bodies import decode_rows, decode_table
@@ -75,10 +75,9 @@ class ReplicaProcess:
         self._operator = self._plan.operators[assignment.me.operator]
         self._input_schema = self._plan.input_schema(self._operator) if self._operator.inputs else None
         self.name = f"{self._operator.name}.{assignment.me.replica}"
-        keys = None if assignment.keys is None else load_keys(assignment.keys)
-        self._keys = keys
+        self._keys = None if assignment.keys is None else load_keys(assignment.keys)
         self._heart: Heart | None = None
-        self._endpoint = Endpoint(assignment.token, keys=keys)
+        self._endpoint = Endpoint(assignment.token, keys=self._keys)
         self._endpoint.limit(assignment.pcs, assignment.pcs_bytes_max)
         self._address_bound = ""
         self._machine: ReplicaMachine | None = None
@@ -98,11 +97,9 @@ class ReplicaProcess:
         me, incarnation, resume = assignment.me, assignment.incarnation, assignment.resume
         self._reports = Reports(self._endpoint, assignment.master, assignment.pcs, me, incarnation, resume)
         self._digests = DigestFile(assignment.folder, self.name, assignment.incarnation)
-        self._draining = False
-        self._stopping = False
+        self._draining = self._stopping = False
         self._status = 0
-        self._next_commit = 0.0
-        self._next_tick = 0.0
+        self._next_commit = self._next_tick = 0.0
         self._late: Late[Received] = Late(assignment.shake.delay_ms, assignment.shake_seed)
 
     # -- life ----------------------------------------------------------------------------------------------------
@@ -111,7 +108,7 @@ class ReplicaProcess:
         """Live until told to stop; the exit code."""
         linger_ms = 0
         try:
-            self._address_bound = self._endpoint.bind(self._assignment.bind)
+            self._bind()
             self._say_hello()
             if self._plan.logging == "full":
                 ragged = any(operator.params.get("ragged") for operator in self._plan.operators)
@@ -124,7 +121,7 @@ class ReplicaProcess:
             return 0
         except BaseException as error:  # Also SystemExit: nothing here may end without a word.
             linger_ms = LINGER_MS
-            self._reports.last_words(self._explained(error))
+            self._reports.last_words(error)
             return 1
         finally:
             if self._heart is not None:
@@ -138,13 +135,14 @@ class ReplicaProcess:
         hello = control.Hello(*self._assignment.me, os.getpid(), self._address_bound, self._assignment.incarnation)
         self._endpoint.send(self._reports.master, hello)
 
-    def _explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, zmq.ZMQError) or self._machine:
-            return error
-        return UserError(
-            f"operator {self._operator.name}: cannot listen on {self._assignment.bind}: {error.strerror}. "
-            "Choose another address, or leave it out to have one chosen."
-        )
+    def _bind(self) -> None:
+        try:
+            self._address_bound = self._endpoint.bind(self._assignment.bind)
+        except zmq.ZMQError as error:
+            raise UserError(
+                f"operator {self._operator.name}: cannot listen on {self._assignment.bind}: {error.strerror}. "
+                "Choose another address, or leave it out to have one chosen."
+            ) from None
 
     def _build(self) -> None:
         assignment = self._assignment
@@ -176,17 +174,7 @@ class ReplicaProcess:
     def _turn(self) -> None:
         """One round: messages, work, sources, commits, reports."""
         machine = self._require_machine()
-        lifeline = self._assignment.lifeline
-        now = now_ms()  # One for all: a rest that ended in between would leave us waiting for neither end nor reader.
-        fds = [fd for sink in self._sinks.values() for fd in sink.wake_fds()]
-        for index, reader in self._readers.items():
-            if self._rests[index].over(now) and machine.sources[index].room[0]:
-                fds += reader.wake_fds()
-        fds += [] if self._disk is None else [self._disk.wake_fd]
-        self._endpoint.also_wake_for(fds if lifeline is None else [*fds, lifeline])
-        received, woke = self._endpoint.receive(self._patience_ms(machine, now))
-        if lifeline in woke:
-            raise LifelineClosed
+        received, woke = self._wait(machine)
         for item in self._late.pass_on(received, (isinstance(item.message, PEERS) for item in received), now_ms()):
             self._on_message(machine, item)
         for answer, table in self._disk.answers() if self._disk else ():
@@ -200,6 +188,28 @@ class ReplicaProcess:
         self._tick(machine)
         self._do(machine.announce())
         self._reports.turn(machine, self._state(machine), now_ms())
+
+    def _wait(self, machine: ReplicaMachine) -> tuple[list[Received], set[int]]:
+        """Messages, and the file descriptors that woke us. If a source's rest is what we waited for, it is looked at
+        without a turn in between, which would make the rest longer by half."""
+        now = now_ms()  # One for both: a rest that ended in between would leave us waiting for neither end nor reader.
+        patience = self._patience_ms(machine, now)
+        received, woke = self._listen(machine, now, patience)
+        if patience and self._readers and not received and not woke:
+            received, woke = self._listen(machine, now_ms(), 0.0)
+        if self._assignment.lifeline in woke:
+            raise LifelineClosed
+        return received, woke
+
+    def _listen(self, machine: ReplicaMachine, now: float, patience_ms: float) -> tuple[list[Received], set[int]]:
+        lifeline = self._assignment.lifeline
+        fds = [] if lifeline is None else [lifeline]
+        fds += [fd for sink in self._sinks.values() for fd in sink.wake_fds()]
+        for index, reader in self._readers.items():
+            if self._rests[index].over(now) and machine.sources[index].room[0]:
+                fds += reader.wake_fds()
+        self._endpoint.also_wake_for(fds if self._disk is None else [*fds, self._disk.wake_fd])
+        return self._endpoint.receive(patience_ms)
 
     def _tick(self, machine: ReplicaMachine) -> None:
         now = now_ms()
@@ -217,9 +227,8 @@ class ReplicaProcess:
         self._stopping, self._status = True, SUPERSEDED_STATUS
 
     def _start_heart(self) -> Heart:
-        beat = Beat(*self._assignment.me, self._assignment.incarnation)
-        token, barred_now = self._assignment.token, self._endpoint.barred
-        return Heart(lambda: Endpoint(token, keys=self._keys), beat, self._beaten(), barred_now)
+        beat, token = Beat(*self._assignment.me, self._assignment.incarnation), self._assignment.token
+        return Heart(lambda: Endpoint(token, keys=self._keys), beat, self._beaten(), self._endpoint.barred)
 
     def _beaten(self) -> list[str]:
         """Who has to know that we live."""
@@ -470,9 +479,7 @@ class ReplicaProcess:
             return "recovering"
         if not machine.resumed or not self._started:
             return "waiting"
-        if machine.finished:
-            return "finished"
-        return "frozen" if self._pace.frozen else "running"
+        return "finished" if machine.finished else "frozen" if self._pace.frozen else "running"
 
     def _require_machine(self) -> ReplicaMachine:
         assert self._machine is not None, "the machine is built before the first turn"
@@ -481,10 +488,6 @@ class ReplicaProcess:
 
 class LifelineClosed(Exception):
     """Whoever wanted this process to live is gone."""
-
-
-def now_ms() -> float:
-    return time.monotonic() * 1000
 
 
 def main(assignment: Assignment) -> int:

@@ -58,6 +58,10 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
         """What the rows weigh, as the window counts it."""
         return int(self.data.nbytes) + 16 * len(self.seq)
 
+    def heavier_than(self, limit: int) -> bool:
+        """Whether the rows weigh more; mostly all that they refer to does not, which is told at once."""
+        return self.data.get_total_buffer_size() + 16 * len(self.seq) > limit and self.nbytes > limit
+
     @staticmethod
     def concat(parts: Sequence[Rows]) -> Rows:
         """The parts one after the other; the caller knows that they are in order, or sorts afterwards."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,5 +20,6 @@ ARROW: dict[str, pa.DataType] = {
 """Every field type and the Arrow type that carries it. Timestamps are UTC."""
 
 
+@cache
 def schema_of(fields: tuple[Field, ...]) -> pa.Schema:
     return pa.schema([(field.name, ARROW[field.type]) for field in fields])

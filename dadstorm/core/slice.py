@@ -121,7 +121,7 @@ class Slice:
     def _emit(self, hi: int, ports: Sequence[Rows]) -> Iterator[Send | Emitted | Audited]:
         """Emit ``[done, hi)``: the rows of each port to the outlets that read it."""
         rows = ports[MAIN]
-        if rows.nbytes > TILE_BYTES_MAX and rows.seq[0] < rows.seq[-1]:
+        if rows.heavier_than(TILE_BYTES_MAX) and rows.seq[0] < rows.seq[-1]:
             middle = int(rows.seq[len(rows) // 2])
             cut = middle if middle > rows.seq[0] else middle + 1
             yield from self._emit(cut, [port.below(cut) for port in ports])
