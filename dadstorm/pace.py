@@ -17,9 +17,9 @@ STEP_MS_GOAL = 20.0
 """A step should not take longer than this, so that messages are answered; its rows are adapted to it."""
 FEW_ROWS = 512
 """A source that gives fewer than it was asked for, and than this, trickles."""
-REST_MS_MIN = 1.0
+REST_MS_MIN = 2.0
 REST_MS_MAX = 20.0
-REST_SHARE = 1
+REST_SHARE = 2
 LATE_SHARE = 2
 
 
