@@ -38,7 +38,7 @@ operators:
   last:   {{input: total, filter: count > {all_but_ten}}}
 """
 WINDOW = 1 << 18
-"""What a topology has if it does not say."""
+"""Rows that may be under way, if nothing else is said."""
 
 
 @dataclass(frozen=True)
