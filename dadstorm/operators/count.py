@@ -62,8 +62,8 @@ class CountBy:
         self._changed = np.zeros(1024, dtype=bool)
         self._touched: list[Ints] = []
         """The slots that have changed since the last delta, each once: nobody has to look at all there are."""
-        self._numbered = True
-        """Whether the slots are those of the tables that we were restored from."""
+        self.numbered = True
+        """Whether tables carry the slots; not if we were restored from some that do not."""
 
     def process(self, rows: Rows) -> Output:
         columns = [rows.data.column(field) for field in self._fields]
@@ -88,13 +88,13 @@ class CountBy:
         changed.sort()
         self._changed[changed] = False
         keys, counts = self._keys.table(changed), {"count": pa.array(self._counts[changed])}
-        return numbered_table(changed, keys, counts) if self._numbered else state_table(keys, counts)
+        return numbered_table(changed, keys, counts) if self.numbered else state_table(keys, counts)
 
     def restore(self, state: pa.RecordBatch) -> None:
         keys, values = kept(state)
         slots = self._keys.add(keys)
         if SLOT not in state.schema.names:  # An earlier version wrote it.
-            self._numbered = False
+            self.numbered = False
         elif not np.array_equal(slots, state.column(SLOT).to_numpy()):
             raise RunFailed("the state of a COUNT is not in the order in which its keys came: it cannot be resumed")
         self._grow()

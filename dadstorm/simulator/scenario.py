@@ -21,9 +21,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dadstorm.chains import chained
+from dadstorm.core.kernel import Kernel
 from dadstorm.core.rows import Rows
 from dadstorm.operators import make_kernel
-from dadstorm.plan import Plan
+from dadstorm.operators.count import CountBy
+from dadstorm.plan import Operator, Plan
 from dadstorm.simulator import oracle
 from dadstorm.simulator.cluster import Cluster, StateLost, Stuck, Wrong
 from dadstorm.simulator.disk import Row
@@ -44,6 +46,8 @@ STOPPED = 8
 not know yet that a source has ended early) nor under audit (which may have digests of what nobody got by the end)."""
 MASTERED = 5
 """Of so many seeds one has a PuppetMaster; in the others everybody begins by itself."""
+FOLDED = 3
+"""Of so many seeds one does not number the keys of COUNT: its tables are then folded, as those of keyed CUSTOM are."""
 SPANS = (1, 4, 16, 64)
 
 
@@ -95,10 +99,16 @@ class Scenario:
             self.stop_ms = self.storm.heal_ms * chance.uniform(0.0, 1.1)
         self.expected = oracle.expected(self.plan, self.records)
 
+    def _kernel(self, operator: Operator, plan: Plan) -> Kernel:
+        kernel = make_kernel(operator, plan)
+        if isinstance(kernel, CountBy):
+            kernel.numbered = self.seed % FOLDED > 0
+        return kernel
+
     def run(self) -> Outcome:
         plan = chained(self.plan) if self.plan.chain else self.plan
         cluster = Cluster(
-            plan, self.records, lambda one: make_kernel(one, plan), self.seed, faults=self.storm, stop_ms=self.stop_ms
+            plan, self.records, lambda one: self._kernel(one, plan), self.seed, faults=self.storm, stop_ms=self.stop_ms
         )
         problem: str | None
         try:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import mutants_state  # noqa: F401 (to have them all)
 import numpy as np
 import pyarrow as pa
 from breaking import MUTANTS, SEEDS, Patches, catch, mutant
 
 from dadstorm.core import slice as slices
-from dadstorm.core import vault
 from dadstorm.core.exchange import Exchange
 from dadstorm.core.holder import Holder
 from dadstorm.core.keeper import Keeper
@@ -133,35 +133,6 @@ def state_is_not_restored() -> Patches:
     """A slice resumes at its cut with nothing in its hands."""
     usual = Wiring.work
     yield Wiring, "work", lambda self, index, incarnation, base: usual(self, index, incarnation, Delta(base.cut))
-
-
-@mutant
-def marks_are_forgotten() -> Patches:
-    """A sink resumes at its cut, but at the beginning of its file."""
-
-    def base(self: Vault) -> Delta:
-        table = vault.fold(self._base, forget=True) if self._base else None
-        return Delta(self.settled, table, None)
-
-    yield Vault, "base", base
-
-
-@mutant
-def folding_keeps_the_older_value() -> Patches:
-    """Of two rows of a key, the wrong one survives."""
-    usual = vault.fold
-
-    def fold(tables: list[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
-        return usual(list(reversed(tables)), forget)
-
-    yield vault, "fold", fold
-
-
-@mutant
-def folding_forgets_what_did_not_change() -> Patches:
-    """Only the newest table survives."""
-    usual = vault.fold
-    yield vault, "fold", lambda tables, forget: usual(list(tables)[-1:], forget)
 
 
 @mutant

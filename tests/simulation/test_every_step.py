@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from mutants import broken
+from breaking import broken
+from mutants import state_is_not_restored
 
 from dadstorm.core.line import bits_for
 from dadstorm.core.messages import Peer
@@ -135,5 +136,5 @@ def test_a_replica_may_die_after_any_of_its_steps(name: str, replica: int, recov
 def test_a_state_that_is_not_restored_shows_at_some_step() -> None:
     """The test above can fail."""
     plan = diamond("respawn")
-    with broken("state is not restored"):
+    with broken(state_is_not_restored.__name__.replace("_", " ")):
         assert any(wrong(plan, Peer(plan.index("counts"), 1), set()))

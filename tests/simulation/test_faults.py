@@ -21,8 +21,8 @@ from dadstorm.simulator.scenario import Scenario
 SEEDS = range(2000)
 CHUNK = 50
 FOUND = (21627, 51285, 69572, 84666, 93329, 98560)
-"""Seeds beyond these that failed before what they showed was mended. The simulator has more faults since, so most of them
-have other histories; tests of the core hold what they showed."""
+"""Seeds beyond these that failed before what they showed was mended. The simulator has more faults since, so most have
+other histories; tests of the core hold what they showed."""
 
 
 @pytest.mark.parametrize("first", SEEDS[::CHUNK])
