@@ -6,8 +6,10 @@ machine, as long as the code is the same.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -63,15 +65,31 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(_run, seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
-        # A few chunks ahead of the slowest, not all of a million at once.
-        chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-        waiting = iter(chunks)
-        running = [pool.submit(_run_all, chunk) for chunk in islice(waiting, 4 * jobs)]
-        while running:
-            outcomes = running.pop(0).result()
-            running += [pool.submit(_run_all, chunk) for chunk in islice(waiting, 1)]
-            yield from outcomes
+    lifeline, ours = os.pipe()
+    try:
+        with ProcessPoolExecutor(jobs, initializer=_hold, initargs=(lifeline, ours)) as pool:
+            # A few chunks ahead of the slowest, not all of a million at once.
+            chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+            waiting = iter(chunks)
+            running = [pool.submit(_run_all, chunk) for chunk in islice(waiting, 4 * jobs)]
+            while running:
+                outcomes = running.pop(0).result()
+                running += [pool.submit(_run_all, chunk) for chunk in islice(waiting, 1)]
+                yield from outcomes
+    finally:
+        os.close(ours)
+        os.close(lifeline)
+
+
+def _hold(lifeline: int, theirs: int) -> None:
+    """In a process of the pool: end with who started it, by whatever way that ends. Only it has the other end now."""
+    os.close(theirs)
+
+    def end() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    threading.Thread(target=end, name="lifeline", daemon=True).start()
 
 
 def _run(seed: int) -> Outcome:

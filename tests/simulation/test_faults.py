@@ -7,9 +7,13 @@ And the reverse: a protocol that is broken on purpose must be found out (``scrip
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 
+import psutil
 import pytest
 from breaking import broken, catch
 from mutants import MUTANTS
@@ -36,6 +40,20 @@ def test_when_the_storm_is_over_the_run_finishes_with_the_right_output(first: in
 def test_what_a_long_run_once_found_stays_found(seed: int) -> None:
     outcome = Scenario(seed).run()
     assert not outcome.problem, outcome.report()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_who_runs_seeds_for_somebody_ends_with_him(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "dadstorm", "simulate", "--seeds", "0..100000", "--jobs", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.readline()  # So far some seeds have been run.
+    helpers = psutil.Process(process.pid).children()
+    process.send_signal(number)
+    process.stderr.close()
+    process.wait(60)
+    gone, alive = psutil.wait_procs(helpers, timeout=60)
+    assert len(gone) == 2 and not alive
 
 
 def test_every_kind_of_fault_and_of_recovery_occurs() -> None:
