@@ -126,7 +126,7 @@ def test_a_full_disk_settles_nothing_more_and_loses_nothing(tmp_path: Path) -> N
         told = fails(disk, r"operator count, slice 0: cannot write .*: File too large.*raise the limit")
     assert told and all(isinstance(one, Held) and one.settled == 6 for one in told)
     found = resumed(tmp_path, COUNT, disk)
-    assert found == Found(1, 0, -1, DISK, 6)
+    assert found == Found(1, 0, 0, -1, DISK, 6)
     assert not list((tmp_path / "state").rglob("*.tmp"))
 
 

@@ -91,7 +91,7 @@ def test_what_builds_on_a_piece_that_could_not_be_written_is_not_written_either(
     disk.take(Settle(1, 0, 0, 0, 11))
     for other in (1, 2):  # The second is looked for after all that was to be written before the first was found.
         disk.take(Seek(1, 0, 0, (other,), 0))
-        while heard(disk, 1)[-1] != Found(1, other, 0, DISK, -1):
+        while heard(disk, 1)[-1] != Found(1, other, 0, 0, DISK, -1):
             pass
     found = successor.load()
     assert found is not None and found.delta.cut == 6
