@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
+PANELS_WIDE = 3
 BUSY = 0.3
 """Load per core above which a figure is not to be trusted."""
 
@@ -144,16 +145,22 @@ def lines(out: Path, name: str, panels: Mapping[str, Mapping[float, float]], uni
     plt = pyplot()
     if plt is None or not panels:
         return
-    figure, axes = plt.subplots(1, len(panels), figsize=(1 + 3.6 * len(panels), 3.4), squeeze=False)
-    for axis, (title, points) in zip(axes[0], panels.items(), strict=True):
+    wide = min(len(panels), PANELS_WIDE)
+    rows = -(-len(panels) // wide)
+    figure, axes = plt.subplots(rows, wide, figsize=(1 + 3.6 * wide, 3.4 * rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (title, points) in zip(axes.flat, panels.items(), strict=False):
         places, values = list(points), list(points.values())
         axis.plot(places, values, marker="o")
         if ideal:
             axis.plot(places, [values[0] * place / places[0] for place in places], linestyle=":")
         axis.set_xscale("log", base=2 if places[-1] <= 1024 else 10)
         axis.set_xlabel(title)
-        axis.set_ylim(bottom=0)
-    axes[0][0].set_ylabel(unit)
+        axis.axhline(0, color="grey", linewidth=0.5)
+        axis.set_ylim(bottom=min(0.0, 1.2 * min(values)), top=max(1.2 * max(values), -0.2 * min(values)))
+    for first in axes[:, 0]:
+        first.set_ylabel(unit)
     finished(plt, figure, out, name)
 
 
