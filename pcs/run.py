@@ -246,11 +246,10 @@ class Run:
             child.idle_until = time.monotonic() + patience_s(self._plan)
         self.tell_owner(control.Died(*peer, report.pid, report.status, child.incarnation, recovers=not child.over))
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
-            text = f"exit code 1; see the logs in {self.folder}"
-            self._known.fail(control.Failed(*peer, "run", text, child.incarnation))
+            self._known.fail(control.Failed(*peer, "run", f"exit code 1; see {self.folder}", child.incarnation))
         if not child.over and child.hopeless:
-            child.over, text = True, f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
-            self._known.failure = control.Failed(*peer, "run", text, None)
+            child.over, why = True, f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
+            self._known.failure = control.Failed(*peer, "run", why, None)
             self._send(self.request.master, self._known.failure)
         if not child.over and not child.idle_until:
             self._spread_the_news(peer, child)
@@ -265,16 +264,17 @@ class Run:
             self._moves.tick()
         if self._spreading is not None and (unheard := self._spreading.unheard()):
             self._home.keep()
-            for adopt in unheard:
-                self._have_adopted(adopt, self._spreading)
+            again = {lost for adopt in unheard for lost in self._say_again(adopt, self._spreading)}
+            for lost in filter(self._wanted, again.intersection(self._children)):
+                self._respawn(lost, self._children[lost])
 
-    def _have_adopted(self, adopt: Adopt, spreading: Spreading) -> None:
-        """Say it again. If the adopter has died on another host, its PCS does not know what it was to have: we do."""
+    def _say_again(self, adopt: Adopt, spreading: Spreading) -> list[Peer]:
+        """If the adopter has died on another host, its PCS does not know what it was to have: we do. Who has it now."""
         adopter = Peer(adopt.operator, adopt.replica)
-        if adopter in self._children or self._lives(adopter):
-            self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
-        elif (child := self._children.get(lost := spreading.take_back(adopter))) is not None and self._wanted(lost):
-            self._respawn(lost, child)
+        if adopter not in self._children and not self._lives(adopter):
+            return [spreading.take_back(adopter)]
+        self._send(self._known.directory[adopt.operator][adopt.replica], adopt)
+        return []
 
     def _on_down_elsewhere(self, message: Down) -> None:
         peer = Peer(message.operator, message.replica)

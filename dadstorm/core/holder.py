@@ -71,6 +71,11 @@ class Holder:
         held = self._held.get((operator, slice_index))
         return None if held is None else (held.incarnation, held.vault.base())
 
+    def incarnation_of(self, operator: int, slice_index: int) -> int | None:
+        """Of which incarnation the copy of a slice is that is here, if there is one."""
+        held = self._held.get((operator, slice_index))
+        return None if held is None else held.incarnation
+
     def _known(self, key: tuple[int, int]) -> int:
         """The highest incarnation of a slice's owner that was heard of."""
         held = self._held.get(key)

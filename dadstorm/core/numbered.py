@@ -27,18 +27,23 @@ class Numbered:
         self._size = 0
         self._keys: list[pa.RecordBatch] = []
         self._values: dict[str, Ints] = {}
+        self._whole: pa.RecordBatch | None = None
+        """All of it, as it was last asked for."""
 
     def write(self, table: pa.RecordBatch) -> bool:
         """Take a delta; False, and nothing has changed, if it is none that can be taken."""
         keys, values = _columns(table)
-        if SLOT not in table.schema.names or not all(_plain(table.column(name)) for name in values):
+        if not _plain(table, SLOT, pa.int32(), pa.int64()):
+            return False
+        if not all(_plain(table, name, pa.int64()) for name in values):
             return False
         slots = table.column(SLOT).to_numpy()
         known = int(np.searchsorted(slots, self._size))
         size = self._size + len(slots) - known
-        same = not self._size or (list(self._values) == values and self._keys[0].schema.names == keys)
+        same = not self._size or (list(self._values) == values and self._keys[0].schema == table.select(keys).schema)
         if not same or not _ascend(slots) or not np.array_equal(slots[known:], np.arange(self._size, size)):
             return False
+        self._whole = None
         for name in values:
             column = _room(self._values.get(name), self._size, size)
             column[slots] = table.column(name).to_numpy()
@@ -52,13 +57,15 @@ class Numbered:
 
     def tables(self) -> list[pa.RecordBatch]:
         """All of it, as one delta; none if there is nothing."""
-        if not self._size:
-            return []
+        if self._whole is not None or not self._size:
+            return [] if self._whole is None else [self._whole]
         slots = pa.array(np.arange(self._size, dtype=np.int32))
         keys = pa.concat_batches(self._keys)
         values = [pa.array(column[: self._size].copy()) for column in self._values.values()]
         names = [SLOT, *keys.schema.names, *self._values]
-        return [pa.RecordBatch.from_arrays([slots, *keys.columns, *values], names=names)]
+        self._keys = [keys]
+        self._whole = pa.RecordBatch.from_arrays([slots, *keys.columns, *values], names=names)
+        return [self._whole]
 
 
 def lay_together(tables: list[pa.RecordBatch], first: int) -> None:
@@ -74,8 +81,12 @@ def _columns(table: pa.RecordBatch) -> tuple[list[str], list[str]]:
     return keys, [name for name in table.schema.names if name != SLOT and name not in keys]
 
 
-def _plain(column: pa.Array) -> bool:
-    return bool(column.type == pa.int64() and not column.null_count)
+def _plain(table: pa.RecordBatch, name: str, *kinds: pa.DataType) -> bool:
+    """Whether there is such a column, of one of these types, and complete."""
+    if name not in table.schema.names:
+        return False
+    column = table.column(name)
+    return column.type in kinds and not column.null_count
 
 
 def _ascend(slots: NDArray[Any]) -> bool:

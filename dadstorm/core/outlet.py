@@ -137,7 +137,7 @@ class Outlet:
 
     def answered(self, message: Reached) -> None:
         if message.incarnation == self._incarnation:
-            self._reached[message.slice] = message.hi
+            self._reached[message.slice] = max(message.hi, self._reached[message.slice] or START)
 
     def outdone(self, slice_index: int, incarnation: int) -> bool:
         """Whether a higher incarnation of a slice of the consumer has attached."""

@@ -362,7 +362,7 @@ class ReplicaMachine:
                 yield from slice_.keeper.tick()
             if isinstance(slice_, SourceSlice):
                 yield from slice_.tick(lambda cut, index=slice_.index: mark_at(index, cut))  # type: ignore[misc]
-                if slice_.stopping and not slice_.draining:
+                if slice_.asks:
                     yield from self._exchange.ask_how_far(slice_.index)
             else:
                 yield from slice_.standing(slice_.stands_still)
@@ -375,10 +375,9 @@ class ReplicaMachine:
     def _vouches(self, replica: int) -> bool:
         """Whether we hold copies of all slices of a replica, as their last incarnations known to us made them."""
         for index in self.homes.at(self.me.operator, replica):
-            copy = self.holder.find(self.me.operator, index)
             spread = self.plan.recovery == "spread"
             last = self.homes.incarnation(self.me.operator, index) if spread else self.ring.incarnation(replica)
-            if copy is None or copy[0] != last:
+            if self.holder.incarnation_of(self.me.operator, index) != last:
                 return False
         return True
 

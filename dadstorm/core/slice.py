@@ -206,7 +206,17 @@ class SourceSlice(Slice):
             return (0, 0)
         self._window.advance(self.safe)
         room = self._window.room
-        return (1, 1) if not room[0] and self.done < max((o.owed for o in self.outlets), default=START) else room
+        return (1, 1) if not room[0] and self.done < self._owed else room
+
+    @property
+    def _owed(self) -> int:
+        """How far those downstream have got from earlier incarnations, as far as is known."""
+        return max(self.reached or START, max((outlet.owed for outlet in self.outlets), default=START))
+
+    @property
+    def asks(self) -> bool:
+        """Whether how far those downstream have got decides what it does: it is to end early, or its window is full."""
+        return self.stopping and not self.draining if self._window.room[0] else not self._ended
 
     def records(
         self, rows: Rows, hi: int, dead: Rows | None, mark_at: Callable[[int], Mark]
@@ -287,9 +297,10 @@ class Merger:
         inlet = self.inlets[channel]
         held_back = inlet.hi == self.frontier
         verdict = inlet.offer(tile)
-        if tile.stride != inlet.stride:
+        if tile.stride != inlet.stride or inlet.hi == END:
             inlet.stride = tile.stride
-            self.stride = min(inlet.stride for inlet in self.inlets.values())
+            # Who has ended waits for no cut any more.
+            self.stride = min((inlet.stride for inlet in self.inlets.values() if inlet.hi < END), default=END)
         if held_back and verdict is Verdict.TAKEN:
             self.frontier = min(inlet.hi for inlet in self.inlets.values())
         return verdict

@@ -57,7 +57,7 @@ class Vault:
         self._base: list[pa.RecordBatch] = []
         self._numbered: Numbered | None = Numbered()
         """The base, as long as its keys are numbered."""
-        if base and base.table is not None:
+        if base and base.table is not None and base.table.num_rows:
             self._write(base.table)
         self._deltas: deque[Delta] = deque()
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 from dadstorm import logs
 from dadstorm.core.line import START
 from dadstorm.core.messages import DISK, Copy, Found, Held, Peer, Seek, Settle
-from dadstorm.core.vault import Delta
+from dadstorm.core.vault import DRAINED, Delta, Mark
 from dadstorm.durable.files import Damaged, make_folder, told
 from dadstorm.durable.shelf import Rank, Shelf
 from dadstorm.errors import RunFailed
@@ -63,6 +63,10 @@ class _Slice:
     """The first that waits is a state, not a change of one."""
     settled: int = START
     """What is on the disk; the thread sets it."""
+    mark: Mark | None = None
+    """That of what was handed to the thread last."""
+    noting: bool = False
+    """The thread is to write down that the stream is drained."""
     superseded: bool = False
     """Somebody of higher rank has claimed it: the thread writes nothing more of it."""
 
@@ -71,6 +75,8 @@ class _Slice:
 class _Put:
     deltas: list[Delta]
     whole: bool
+    drained: Delta | None = None
+    """The end of a drained stream, which waits until what is settled tells of it."""
 
 
 class Disk:
@@ -141,8 +147,11 @@ class Disk:
             if delta.cut > START:
                 self._hand_over(message.slice, one, delta.cut)
         elif message.after is not None and one.newest == message.after < delta.cut:
-            one.newest = delta.cut
-            one.waiting.append(delta)
+            if DRAINED in (delta.mark or {}):
+                self._note(message.slice, one, delta)
+            else:
+                one.newest = delta.cut
+                one.waiting.append(delta)
         self._answer(message.slice, one)
 
     def _settle(self, message: Settle) -> None:
@@ -151,12 +160,19 @@ class Disk:
             self._hand_over(message.slice, one, message.cut)
         self._answer(message.slice, one)
 
+    def _note(self, index: int, one: _Slice, end: Delta) -> None:
+        """A stream is to end where it is settled. Nobody is told that we know before the disk tells it, too."""
+        if not one.noting:
+            one.noting = True
+            note = Delta(one.settled, None, {**(one.mark or {}), DRAINED: True})
+            self._jobs.put((index, _Put([note], one.settled == START, end)))
+
     def _hand_over(self, index: int, one: _Slice, cut: int) -> None:
         """Have everything up to a cut written."""
         ready = [delta for delta in one.waiting if delta.cut <= cut]
         if ready:
             self._jobs.put((index, _Put(ready, one.whole)))
-            one.waiting, one.whole = one.waiting[len(ready) :], False
+            one.waiting, one.whole, one.mark = one.waiting[len(ready) :], False, ready[-1].mark
 
     def _answer(self, index: int, one: _Slice) -> None:
         newest = -1 if one.newest is None else one.newest
@@ -231,7 +247,7 @@ class Disk:
             if put is None:
                 seeks.append(index)
             elif before is not None and not put.whole:
-                before.deltas.extend(put.deltas)
+                puts[index] = _Put([*before.deltas, *put.deltas], before.whole, put.drained or before.drained)
             else:
                 puts[index] = put
             try:
@@ -284,7 +300,10 @@ class Disk:
             raise failure
         if higher is None:
             one.settled = cut
-            self._say(Held(self._me.operator, index, one.incarnation, DISK, 0, cut, cut))
+            if put.drained is not None:  # Until it hears of this, the replica's side has nothing to do with these two.
+                one.waiting, one.newest = [put.drained], put.drained.cut
+            newest = cut if put.drained is None else put.drained.cut
+            self._say(Held(self._me.operator, index, one.incarnation, DISK, 0, newest, cut))
         else:
             # Then it is no wonder if files are gone: a successor removes those of its predecessors. What failed is not
             # tried again, so nothing that builds on it may be written either.

@@ -178,8 +178,11 @@ def test_what_changes_of_numbered_keys_is_written_to_its_place(seed: int, monkey
         numbered({0: 7}).rename_columns([SLOT, "key_0", "other"]),
         numbered({0: 7}).set_column(2, "value", pa.array(["seven"])),
         numbered({0: 7}).set_column(2, "value", pa.array([None], pa.int64())),
+        numbered({0: 7}).set_column(0, SLOT, pa.array([None], pa.int64())),
+        numbered({0: 7}).set_column(0, SLOT, pa.array(["0"])),
+        numbered({2: 7}).set_column(1, "key_0", pa.array([5])),
+        numbered({0: 7}).drop_columns([SLOT]),
     ],
-    ids=["a gap", "backwards", "another key", "another value", "a text", "a null"],
 )
 def test_what_is_not_numbered_by_the_rule_changes_nothing(odd: pa.RecordBatch) -> None:
     base = Numbered()

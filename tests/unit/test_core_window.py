@@ -112,6 +112,16 @@ def test_of_two_sources_the_one_with_the_heavier_rows_decides_for_who_is_downstr
     assert [send.message.stride for send in sent if isinstance(send, Send)] == [16]
 
 
+def test_who_has_ended_has_no_say_in_it_any_more() -> None:
+    plan = joined(2, window_rows=1 << 18)
+    join = machine(plan, "join")
+    for source, hi, stride in ((0, 5, 1), (0, END, 1), (1, 9, 64)):
+        lo = 5 if hi == END else 0
+        message = Tiles(source, 0, 0, 0, consumer=2, input=source, lo=lo, hi=hi, slices=(0, 1), counts=(0, 0))
+        list(join.handle(msgspec.structs.replace(message, stride=stride)))
+    assert join.works[0].merger.stride == 64
+
+
 def joined(sources: int, window_rows: int, slices: int = 1, window_bytes: int = 1 << 20) -> Plan:
     """Several sources into one operator into one sink."""
     names = [f"s{index}" for index in range(sources)]

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from dadstorm import topology
 from dadstorm.core.keeper import Keeper
+from dadstorm.core.line import END, START
 from dadstorm.core.messages import DISK, Copy, Found, Held, Peer, Seek, Settle
-from dadstorm.core.vault import Delta, Vault
+from dadstorm.core.vault import DRAINED, Delta, Vault
 from dadstorm.durable import files
 from dadstorm.durable.disk import Disk
 from dadstorm.durable.files import Damaged
@@ -395,3 +396,31 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         files.write(str(tmp_path / "g"), b"head")
     assert sorted(os.listdir(tmp_path)) == ["f", "g"]
+
+
+@pytest.mark.parametrize("cut", [START, 6])
+def test_that_a_stream_is_drained_is_on_the_disk_before_anybody_is_told_that_it_is_known(
+    tmp_path: Path, cut: int
+) -> None:
+    plan, ends = plan_in(tmp_path), {"at": 9, DRAINED: True}
+    disk = Disk(plan, ME)
+    disk.take(Copy(1, 0, 0, 0, None, START))
+    if cut:
+        disk.take(Copy(1, 0, 0, 0, START, cut, {"at": cut}))
+        disk.take(Settle(1, 0, 0, 0, cut))
+        assert heard(disk, 4)[-1] == held(cut, cut)
+    else:
+        assert heard(disk, 1) == [held(START, START)]
+    for _ in range(2):  # It is said again until it is heard.
+        disk.take(Copy(1, 0, 0, 0, cut, END, ends))
+    assert heard(disk, 3)[-1] == held(END, cut)
+    assert plan.durable is not None
+    place = Shelf(plan.durable.place, "cafe", "count", 0, Rank(2, 0))
+    settled = place.load()
+    there = {"at": cut, DRAINED: True} if cut else {DRAINED: True}
+    assert settled is not None and (settled.delta.cut, settled.delta.mark) == (cut, there)
+    disk.take(Settle(1, 0, 0, 0, END))
+    assert heard(disk, 2)[-1] == held(END, END)
+    settled = place.load()
+    assert settled is not None and (settled.delta.cut, settled.delta.mark) == (END, ends)
+    disk.clear()
