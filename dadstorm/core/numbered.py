@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dadstorm.core.growing import room
 from dadstorm.core.line import Ints
 
 SLOT = "slot"
 """The column with a key's number, the same in all tables of a slice; those that are known go from 0 without a gap."""
+_NO_INTS: Ints = np.empty(0, dtype=np.int64)
 
 
 class Numbered:
@@ -45,7 +47,7 @@ class Numbered:
             return False
         self._whole = None
         for name in values:
-            column = _room(self._values.get(name), self._size, size)
+            column = room(self._values.get(name, _NO_INTS), self._size, size)
             column[slots] = table.column(name).to_numpy()
             self._values[name] = column
         if size > self._size:
@@ -91,13 +93,3 @@ def _plain(table: pa.RecordBatch, name: str, *kinds: pa.DataType) -> bool:
 
 def _ascend(slots: NDArray[Any]) -> bool:
     return len(slots) > 0 and int(slots[0]) >= 0 and bool((slots[1:] > slots[:-1]).all())
-
-
-def _room(column: Ints | None, used: int, size: int) -> Ints:
-    """The column with room for so many; doubled, so that a new key costs the same however many there are."""
-    if column is not None and size <= len(column):
-        return column
-    larger = np.zeros(max(size, 0 if column is None else 2 * len(column)), dtype=np.int64)
-    if column is not None:
-        larger[:used] = column[:used]
-    return larger

@@ -9,13 +9,12 @@ with many keys is how few places in memory a look-up touches: one of ``Places``,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dadstorm.core.growing import room
 from dadstorm.core.hashing import Hashes
 from dadstorm.core.line import Ints
 
@@ -58,7 +57,7 @@ class Places:
         """The next slots have these hashes. The slots of those that ``find`` does not lead to, but to another, since
         the two have too much in common."""
         first, self._size = self._size, self._size + len(hashes)
-        self._hashes = _room(self._hashes, first, self._size)
+        self._hashes = room(self._hashes, first, self._size)
         self._hashes[first : self._size] = hashes
         if self._size * _SPACE > len(self._places):
             size = len(self._places)
@@ -119,16 +118,16 @@ class Column:
         size = self._size + len(column)
         if column.null_count or self._missing is not None:
             before = np.zeros(self._size, dtype=bool) if self._missing is None else self._missing
-            self._missing = _room(before, self._size, size)
+            self._missing = room(before, self._size, size)
             self._missing[self._size : size] = column.is_null().to_numpy(zero_copy_only=False)
-        self._values = _room(self._values, self._size + 1, size + 1)
+        self._values = room(self._values, self._size + 1, size + 1)
         if self._text:
             lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
             ends = np.cumsum(lengths, dtype=np.int64)
             used = int(self._values[self._size])
             self._values[self._size + 1 : size + 1] = ends + used
             if len(ends) and ends[-1]:
-                self._bytes = _room(self._bytes, used, used + int(ends[-1]))
+                self._bytes = room(self._bytes, used, used + int(ends[-1]))
                 self._bytes[used : used + int(ends[-1])] = _text_bytes(column)
         else:
             self._values[self._size : size] = _numbers(column)
@@ -155,15 +154,6 @@ class Column:
             there = np.zeros(len(slots), dtype=bool) if self._missing is None else self._missing[slots]
             result = np.where(absent | there, absent & there, result)
         return np.asarray(result, dtype=bool)
-
-
-def _room(array: NDArray[Any], used: int, size: int) -> NDArray[Any]:
-    """The array with room for so many; doubled, so that what is appended costs the same however much there is."""
-    if size <= len(array):
-        return array
-    larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
-    larger[:used] = array[:used]
-    return larger
 
 
 def _numbers(column: pa.Array) -> Ints:
