@@ -59,6 +59,7 @@ def main() -> int:
             for semantics in SEMANTICS[number % 3 :] + SEMANTICS[: number % 3]:
                 place = folder / f"{number}-{semantics}"
                 took[semantics].append(seconds(place, semantics, options.tuples))
+                print(f"  round {number + 1}: {semantics} {took[semantics][-1]:.2f} s", file=sys.stderr)
                 shutil.rmtree(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
