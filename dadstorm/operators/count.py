@@ -70,9 +70,13 @@ class CountBy:
         order, sizes, slots = self._keys.grouped(columns)
         self._grow()
         before = self._counts[slots]
-        self._counts[slots] = before + sizes
-        # Key after key the counts go on from what they were; then each goes to its row.
-        running = np.arange(1, len(rows) + 1) + np.repeat(before - (np.cumsum(sizes) - sizes), sizes)
+        after = self._counts[slots] = before + sizes
+        # Key after key the counts go up by one, from what they were; then each goes to its row.
+        steps = np.ones(len(rows), dtype=np.int64)
+        firsts = np.cumsum(sizes) - sizes
+        steps[firsts] += before
+        steps[firsts[1:]] -= after[:-1]
+        running = np.cumsum(steps)
         counts = np.empty_like(running)
         counts[order] = running
         fresh = slots[~self._changed[slots]]

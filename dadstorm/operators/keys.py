@@ -1,9 +1,10 @@
 """Keys: from the values of some fields to small numbers, and back.
 
 A keyed operator thinks in *slots*: each distinct key gets the next number when it is first seen, and what the operator
-knows about the key lies in an array at that place. A batch is dictionary-encoded first, so that each distinct key of it
-is looked up once, however many rows carry it (see ``slots``). Where most rows of a batch bring another key, that would
-be one table too many: then each row is looked up.
+knows about the key lies in an array at that place. Whole numbers that lie close together have a table of their own (see
+``dense``). Of others a batch is dictionary-encoded first, so that each distinct key of it is looked up once, however
+many rows carry it (see ``slots``). Where most rows of a batch bring another key, that would be one table too many: then
+each row is looked up. The slots are the same whichever way they are found.
 
 Keys are compared as the routing hash compares them: null is a key like any other, -0.0 is 0.0, all NaNs are one. To
 get that, and so that anybody can fold state tables by comparing plain values, keys are *stored* as strings, integers
@@ -21,9 +22,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dadstorm.core.distinct import distinct
-from dadstorm.core.hashing import hash_columns
+from dadstorm.core.hashing import Hashes, hash_columns
 from dadstorm.core.line import Ints
 from dadstorm.operators.common import plain
+from dadstorm.operators.dense import Dense
 from dadstorm.operators.slots import ABSENT, Column, Places
 
 _NAN_BITS = np.int64(0x7FF8_0000_0000_0000)
@@ -57,7 +59,8 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.view(kind) if column.type != kind else column
 
 
-_Key = tuple[Any, ...]
+_Key = Any
+"""The value of a key of one field, a tuple of them of several: what can be looked up in a dict."""
 _VARIED = 4
 """The most rows to a distinct key for which it is quicker to look up each row."""
 _FEW = 512
@@ -79,6 +82,8 @@ class Keys:
         self._columns = [Column(kind) for kind in self._types]
         self._places = Places()
         self._size = 0
+        self._dense = Dense() if self._types == [pa.int64()] else None
+        """Where keys are whole numbers that lie close together."""
         self._others: dict[_Key, int] = {}
         """The slots of keys whose hash leads to an earlier one."""
         self._near: dict[_Key, int] | None = None
@@ -93,28 +98,32 @@ class Keys:
     def __len__(self) -> int:
         return self._size
 
-    def encode(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-        """Two arrays: for each row which distinct key of this batch it has, for each of those its slot.
+    def rows(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row. New keys get slots, from the previous ``len`` on, in the order of their rows."""
+        return self.add([stored(column) for column in columns])
 
-        New keys get slots; they are those from the previous ``len`` on."""
-        return self._encode([stored(column) for column in columns])
+    def add(self, columns: Sequence[pa.Array]) -> Ints:
+        """The same of keys that come as ``table`` gives them."""
+        if self._dense is not None and (slots := self._find_dense(self._dense, columns[0])) is not None:
+            return slots
+        if self._near is not None and len(columns[0]) <= _FEW:
+            return self._find_near(self._near, columns)
+        if self._varied:
+            return self._find_rows(columns)
+        codes, slots = self._encode(columns)
+        return slots[codes]
 
     def grouped(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints, Ints]:
         """The rows sorted by key, equal keys in row order; of each distinct key of this batch how many rows have it, in
         the same order; and its slot. New keys get slots."""
         columns = [stored(column) for column in columns]
-        if self._varied:
-            order, sizes, slots = _groups(self._rows(columns), self._size)
-        else:
+        if self._dense is None and not self._varied and (self._near is None or len(columns[0]) > _FEW):
             codes, slots = self._encode(columns)
             order, sizes = stable_order(codes, len(slots)), np.bincount(codes, minlength=len(slots))
+        else:
+            order, sizes, slots = _groups(self.add(columns), self._size)
         self._varied = len(slots) > _FEW and _VARIED * len(slots) > len(order)
         return order, sizes, slots
-
-    def add(self, columns: Sequence[pa.Array]) -> Ints:
-        """The slots of keys that come as ``table`` gave them."""
-        codes, slots = self._encode(columns)
-        return slots[codes]
 
     def table(self, slots: Ints) -> list[pa.Array]:
         """The stored key columns of some slots."""
@@ -125,7 +134,19 @@ class Keys:
         codes, values = distinct(columns)
         return codes, self._slots(values)
 
-    def _rows(self, columns: Sequence[pa.Array]) -> Ints:
+    def _find_dense(self, dense: Dense, column: pa.Array) -> Ints | None:
+        """The slot of each row; None, from then on for ever, if a value has no place in the table."""
+        values = None if column.null_count else column.to_numpy(zero_copy_only=False)
+        if values is None or not dense.covers(values, self._size):
+            self._dense = None
+            self._place(0)
+            return None
+        slots, first = dense.find(values, self._size)
+        if len(first):
+            self._append(_at([column], first))
+        return slots
+
+    def _find_rows(self, columns: Sequence[pa.Array]) -> Ints:
         """The slot of each row, found without knowing which rows are alike."""
         self._settle()
         slots = self._places.find(hash_columns(columns, _SEED))
@@ -143,24 +164,28 @@ class Keys:
         self._small = self._small + 1 if len(keys[0]) <= _FEW else 0
         if self._near is None and self._small >= _IN_A_ROW and self._size <= _NEAR_MAX:
             everything = [column.take(np.arange(self._size)) for column in self._columns]
-            self._near = dict(zip(_tuples(everything), range(self._size), strict=True))
+            self._near = dict(zip(_values(everything), range(self._size), strict=True))
         if self._near is not None and self._small:
             return self._find_near(self._near, keys)
         self._settle()
         before, slots = self._size, self._find(keys)
         if self._near is not None:
             fresh = np.flatnonzero(slots >= before)
-            self._near.update(zip(_tuples(_at(keys, fresh)), slots[fresh].tolist(), strict=True))
+            self._near.update(zip(_values(_at(keys, fresh)), slots[fresh].tolist(), strict=True))
         return slots
 
-    def _find_near(self, near: dict[_Key, int], keys: list[pa.Array]) -> Ints:
-        values = _tuples(keys)
-        for key in values:
-            if key not in near:
-                near[key] = self._size
-                self._size += 1
-                self._waiting.append(key)
-        slots = np.fromiter(map(near.__getitem__, values), dtype=np.int64, count=len(values))
+    def _find_near(self, near: dict[_Key, int], keys: Sequence[pa.Array]) -> Ints:
+        """The slots of a few keys, which need not be different."""
+        values = _values(keys)
+        found = list(map(near.get, values))
+        if None in found:
+            for key in values:
+                if key not in near:
+                    near[key] = self._size
+                    self._size += 1
+                    self._waiting.append(key)
+            found = list(map(near.get, values))
+        slots = np.array(found, dtype=np.int64)
         if self._size > _NEAR_MAX:
             self._settle()
             self._near = None
@@ -171,7 +196,7 @@ class Keys:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             self._size -= len(waiting)
-            fields = zip(*waiting, strict=True)
+            fields = [waiting] if len(self._types) == 1 else list(zip(*waiting, strict=True))
             self._find([pa.array(values, type=kind) for values, kind in zip(fields, self._types, strict=True)])
 
     def _find(self, keys: list[pa.Array]) -> Ints:
@@ -179,15 +204,22 @@ class Keys:
         slots = self._places.find(hashes)
         known = np.flatnonzero(slots >= 0)
         wrong = known[~self._same(slots[known], _at(keys, known))]
-        slots[wrong] = [self._others.get(key, ABSENT) for key in _tuples(_at(keys, wrong))]
+        slots[wrong] = [self._others.get(key, ABSENT) for key in _values(_at(keys, wrong))]
         fresh = np.flatnonzero(slots == ABSENT)
         if len(fresh):
+            first = self._size
             slots[fresh] = self._append(_at(keys, fresh))
-            others = self._places.add(hashes[fresh])
-            if len(others):
-                values = _tuples([column.take(others) for column in self._columns])
-                self._others.update(zip(values, others.tolist(), strict=True))
+            self._place(first, hashes[fresh])
         return slots
+
+    def _place(self, first: int, hashes: Hashes | None = None) -> None:
+        """Let the slots from ``first`` on be found by their hashes."""
+        if hashes is None:
+            hashes = hash_columns([column.take(np.arange(first, self._size)) for column in self._columns], _SEED)
+        others = self._places.add(hashes)
+        if len(others):
+            values = _values([column.take(others) for column in self._columns])
+            self._others.update(zip(values, others.tolist(), strict=True))
 
     def _append(self, keys: list[pa.Array]) -> Ints:
         """Give keys the next slots."""
@@ -209,8 +241,8 @@ def _at(keys: Sequence[pa.Array], rows: Ints) -> list[pa.Array]:
     return [column.take(pa.array(rows)) for column in keys]
 
 
-def _tuples(keys: list[pa.Array]) -> list[_Key]:
-    return list(zip(*map(plain, keys), strict=True))
+def _values(keys: Sequence[pa.Array]) -> list[_Key]:
+    return plain(keys[0]) if len(keys) == 1 else list(zip(*map(plain, keys), strict=True))
 
 
 def first_rows(codes: Ints, distinct: int) -> Ints:
@@ -225,8 +257,10 @@ def _groups(slots: Ints, count: int) -> tuple[Ints, Ints, Ints]:
     """Rows sorted by slot, of each slot that occurs how many rows have it, and those slots."""
     order = stable_order(slots, count)
     ordered = slots[order]
-    firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    return order, np.diff(firsts, append=len(slots)), ordered[firsts]
+    bounds = np.ones(len(slots) + 1, dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=bounds[1:-1])
+    ends = bounds.nonzero()[0]
+    return order, ends[1:] - ends[:-1], ordered[ends[:-1]]
 
 
 def stable_order(codes: Ints, distinct: int) -> Ints:

@@ -33,8 +33,9 @@ class Uniq:
         whole = np.flatnonzero(np.all([key.is_valid() for key in keys], axis=0)) if self._drop_nulls else None
         if whole is not None:
             keys = [key.take(pa.array(whole)) for key in keys]
-        codes, slots = self._keys.encode(keys)
-        parent = np.sort(first_rows(codes, len(slots))[slots >= known])
+        slots = self._keys.rows(keys)
+        fresh = np.flatnonzero(slots >= known)
+        parent = fresh[first_rows(slots[fresh] - known, len(self._keys) - known)]
         if whole is not None:
             parent = whole[parent]
         if len(parent) == len(rows):

@@ -49,8 +49,7 @@ def test_slots_are_given_out_in_order_and_kept(
         for row in rows:
             expected.setdefault(row, len(expected))
         columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
-        codes, slots = keys.encode(columns)
-        assert slots[codes].tolist() == [expected[row] for row in rows]
+        assert keys.rows(columns).tolist() == [expected[row] for row in rows]
         assert len(keys) == len(expected)
     everything = keys.table(np.arange(len(keys)))
     again = Keys(kinds)
@@ -91,7 +90,7 @@ def test_a_hundred_thousand_keys_in_batches_of_any_size(size: int) -> None:
     keys = Keys([pa.string()])
     for turn in range(2):
         for start in range(0, len(names), size):
-            _, slots = keys.encode([pa.array(names[start : start + size])])
+            slots = keys.rows([pa.array(names[start : start + size])])
             assert slots.tolist() == list(range(start, min(start + size, len(names)))), turn
     assert keys.table(np.array([7, 5]))[0].to_pylist() == [names[7], names[5]]
 
@@ -101,5 +100,37 @@ def test_more_keys_than_the_dict_is_to_hold(monkeypatch: pytest.MonkeyPatch) -> 
     keys = Keys([pa.int64()])
     for _ in range(2):
         for number in range(300):
-            assert keys.encode([pa.array([number, number // 2])])[1][0] == number
+            assert keys.rows([pa.array([number << 40, number // 2 << 40])])[0] == number
     assert keys._near is None
+
+
+@pytest.mark.parametrize("spread", [1, 3, 1 << 16, 1 << 50])
+def test_whole_numbers_get_the_same_slots_wherever_they_lie(spread: int) -> None:
+    """Close together or not, from either side, at both ends of what 64 bits hold, and with the first null there is."""
+    chance = random.Random(4)
+    for first in (0, -(1 << 63), (1 << 63) - 1 - 4000 * spread if spread < 1 << 50 else 0):
+        keys, expected = Keys([pa.int64()]), dict[int | None, int]()
+        for turn in range(40):
+            reach = (100 * (turn + 1)) if turn % 2 else 40
+            offsets = [chance.randrange(max(0, 2000 - reach), min(4000, 2000 + reach)) for _ in range(200)]
+            values: list[int | None] = [first + spread * offset for offset in offsets]
+            if turn == 35:
+                values[7] = None
+            for one in values:
+                expected.setdefault(one, len(expected))
+            column = pa.array(values, pa.int64())
+            if turn % 3:
+                assert keys.rows([column]).tolist() == [expected[one] for one in values]
+            else:
+                order, sizes, slots = keys.grouped([column])
+                assert np.repeat(slots, sizes).tolist() == [expected[values[row]] for row in order.tolist()]
+        assert keys.table(np.arange(len(keys)))[0].to_pylist() == list(expected)
+
+
+def test_a_table_of_numbers_is_left_when_they_lie_too_far_apart() -> None:
+    keys = Keys([pa.int64()])
+    assert keys.rows([pa.array([5, 3, 5, 1_000_000])]).tolist() == [0, 1, 0, 2]
+    assert keys._dense is not None
+    assert keys.rows([pa.array([3, 1 << 40, 7])]).tolist() == [1, 3, 4]
+    assert keys._dense is None
+    assert keys.rows([pa.array([1_000_000, 1 << 40, 5, 9])]).tolist() == [2, 3, 0, 5]
