@@ -72,10 +72,9 @@ class CountBy:
         before = self._counts[slots]
         after = self._counts[slots] = before + sizes
         # Key after key the counts go up by one, from what they were; then each goes to its row.
-        steps = np.ones(len(rows), dtype=np.int64)
-        firsts = np.cumsum(sizes) - sizes
-        steps[firsts] += before
-        steps[firsts[1:]] -= after[:-1]
+        steps, leaps = np.ones(len(rows), dtype=np.int64), before + 1
+        leaps[1:] -= after[:-1]
+        steps[np.cumsum(sizes) - sizes] = leaps
         running = np.cumsum(steps)
         counts = np.empty_like(running)
         counts[order] = running

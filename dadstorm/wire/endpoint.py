@@ -35,7 +35,7 @@ MESSAGE_BYTES_MAX = 1 << 30
 
 COPY_BYTES_MAX = 3 << 17
 """Frames up to this size are copied when they are sent. A larger one is lent to ZeroMQ, and given back through a thread
-of pyzmq's that needs the interpreter: with 256 KiB that takes a third more CPU than copying, with a megabyte much less."""
+of pyzmq's that needs the interpreter: with 256 KiB that takes a third more CPU than copying, with a megabyte less."""
 
 RECONNECT_MS = 5
 """How soon to try again to reach somebody who died: the new incarnation is there in milliseconds."""

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from core_kit import SCHEMA, ids, numbers, rows
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dadstorm.core import merge as module
 from dadstorm.core.line import END
 from dadstorm.core.merge import merge
 from dadstorm.core.rows import Rows
@@ -44,11 +45,39 @@ def test_runs_that_follow_each_other_are_not_sorted_again() -> None:
     assert ids(merged) == [(1, 0), (2, 0), (3, 0), (4, 0)]
 
 
+@pytest.fixture(params=[1, 512], ids=["long runs", "short runs"])
+def long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that count as long are put in their places, others sorted."""
+    monkeypatch.setattr(module, "_LONG", request.param)
+
+
+@pytest.mark.usefixtures("long")
 def test_ids_without_a_gap_in_any_number_of_runs() -> None:
     runs = [rows(*range(start, 30, 7)) for start in range(7)]
     assert ids(merge(runs, 0)) == [(seq, 0) for seq in range(30)]
 
 
+@pytest.mark.usefixtures("long")
+@pytest.mark.parametrize("sub_bits", [0, 1])
+def test_fields_of_every_type_travel_with_ids_that_have_no_gap(sub_bits: int) -> None:
+    values = {
+        "int": pa.array(range(40)),
+        "float": pa.array([number / 7 for number in range(40)]),
+        "text": pa.array([f"n{number}" if number % 5 else None for number in range(40)]),
+        "bool": pa.array([number % 3 == 0 for number in range(40)]),
+        "time": pa.array(range(40), pa.timestamp("us")),
+        "holes": pa.array([number if number % 4 else None for number in range(40)], pa.int64()),
+        "word": pa.array([f"w{number % 3}" for number in range(40)]).dictionary_encode(),
+    }
+    batch = pa.RecordBatch.from_pydict(values)
+    every = Rows(np.arange(40) >> sub_bits, np.arange(40) & sub_bits, batch)
+    owner = np.array([number * number % 7 % 3 for number in range(40)])
+    merged = merge([every.take(np.flatnonzero(owner == run)) for run in range(3)], sub_bits)
+    assert ids(merged) == ids(every)
+    assert merged.data.equals(batch)
+
+
+@pytest.mark.usefixtures("long")
 def test_ids_that_come_twice_are_not_lost() -> None:
     assert ids(merge([rows(0, 3), rows(0, 1)], 0)) == [(0, 0), (0, 0), (1, 0), (3, 0)]
     assert ids(merge([rows(5), rows(5)], 0)) == [(5, 0), (5, 0)]
@@ -78,6 +107,8 @@ def test_where_seq_and_sub_just_fit_and_where_they_just_do_not() -> None:
         assert ids(merged) == [(5, 0), (5, 1), (5 + span, 0), (5 + span, 1)]
 
 
+@pytest.mark.usefixtures("long")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_merge_is_what_sorting_tuples_gives(data: st.DataObject) -> None:
     sub_bits = data.draw(st.sampled_from([1, 3, 20, 62, 63]))
