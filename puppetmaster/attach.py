@@ -82,6 +82,9 @@ def attached(
         deployment.attach(views, master)
         with session_of(deployment, folder, say, note) as session:
             note(f"attached to {plan.name} ({_id(token)}), {len(deployment.replicas)} replicas; logs in {folder}")
+            idle = [op.name for index, op in enumerate(plan.operators) if not deployment.is_started(index)]
+            if idle:
+                note(f"not started yet: {', '.join(idle)} (Start lets them begin)")
             try:
                 yield Attached(session, script, folder)
             finally:

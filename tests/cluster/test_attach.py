@@ -92,6 +92,10 @@ def undisturbed(folder: Path) -> dict[str, bytes]:
     return run("run", "job.yaml", cwd=folder / "alone").ok().files
 
 
+def events(hosts: Hosts) -> str:
+    return "".join(path.read_text() for path in (hosts.folder / "runs").glob("job-1/events.log"))
+
+
 def nothing_runs(hosts: Hosts) -> None:
     until(lambda: not hosts.replicas(), "no replica is left", 25)
     outcome = run(*hosts.attach(), cwd=hosts.folder, program="puppetmaster")
@@ -193,6 +197,18 @@ def test_a_puppetmaster_that_attaches_finds_the_run_and_drives_it(hosts: Hosts) 
     for key, count in numbers:
         counted[key] = counted.get(key, 0) + 1
         assert int(count) == counted[key]
+
+
+def test_who_attaches_to_a_run_that_was_not_started_is_told_so_and_can_start_it(hosts: Hosts) -> None:
+    (hosts.folder / "job.yaml").write_text(JOB.format(count=f", count: {ROWS}"))
+    started = running("job.yaml", *hosts.where, cwd=hosts.folder, program="puppetmaster", stdin=-1)
+    with started as command:
+        until(lambda: events(hosts).count(" up ") == 7, "all have said hello")
+        time.sleep(0.5)  # The directory reaches them.
+        outcome = run(*hosts.attach("job"), cwd=hosts.folder, stdin=b"Start\n", program="puppetmaster").ok()
+        command.ended()
+    assert "not started yet: g, left, right, both, both.sink (Start lets them begin)" in outcome.out
+    assert files_in(hosts.folder / "out") == undisturbed(hosts.folder)
 
 
 def test_the_newer_puppetmaster_wins_and_the_older_one_ends_with_a_message(hosts: Hosts) -> None:
