@@ -334,7 +334,7 @@ class Run:
         if child.over or time.monotonic() < child.idle_until:
             return
         if not child.alive:
-            if self._wanted(peer):
+            if self._known.directory and self._wanted(peer):  # Without a directory it is started again, by ``tick``.
                 child.incarnation = max(child.incarnation, request.incarnation - 1)
                 self._respawn(peer, child)
         elif request.incarnation > child.incarnation and child.hangs(self._plan.suspect_after_ms / 1000):

@@ -184,7 +184,7 @@ class SimulatedPcs:
             self._waiting.append(lambda: self.asked_to_respawn(operator, request))
             return
         if peer not in cluster.processes:
-            if self._wanted(peer):
+            if self.introduced and self._wanted(peer):  # Else it is started again, as nobody knew of the others.
                 self._respawn(peer)
             return
         silent_ms = cluster.agenda.now_ms - self._heard_ms.get(peer, 0.0)

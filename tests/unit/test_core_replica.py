@@ -42,6 +42,7 @@ from dadstorm.core.messages import (
 )
 from dadstorm.core.outlet import Send
 from dadstorm.core.replica import ReplicaMachine, Tell
+from dadstorm.core.ring import Respawn
 from dadstorm.core.rows import Rows
 from dadstorm.core.slice import Deliver
 from dadstorm.plan import Field, Plan, Routing
@@ -109,6 +110,22 @@ def test_a_holder_that_was_reborn_keeps_the_promise_that_died_with_its_predecess
     assert isinstance(answer, Tell) and answer.message == Held(WORK, 0, 1, 1, 1, -1, -1)
     (answer,) = holder.handle(Copy(WORK, 0, 1, 0, None, 5))
     assert isinstance(answer, Tell) and answer.message == Held(WORK, 0, 1, 1, 1, 5, 5)
+
+
+@pytest.mark.parametrize("recovery", ["respawn", "spread"])
+@pytest.mark.parametrize(("held", "asks"), [(None, False), (0, False), (1, True)])
+def test_a_silent_peer_is_replaced_by_who_has_its_state_only(recovery: str, held: int | None, asks: bool) -> None:
+    """A newcomer that holds nothing of it, or what an earlier incarnation gave it, knows less than the silent one."""
+    one = machine(plan(recovery=recovery), "work", 2)
+    if held is not None:
+        list(one.handle(Copy(WORK, 1, held, 1, None, 10)))
+    list(one.handle(Here(WORK, 1, 1, ((1, 1),)), now_ms=0))
+    asked: list[Any] = []
+    for now_ms in range(0, 2400, 400):
+        list(one.handle(Beat(WORK, 0, 0), now_ms=now_ms))
+        asked += [action for action in one.tick(now_ms, mark_at) if isinstance(action, Respawn)]
+    assert one.ring.suspected == [1]
+    assert ([request.replica for request in asked] == [1] * len(asked)) and bool(asked) == asks
 
 
 def test_who_adopts_a_slice_also_asks_those_it_only_suspects() -> None:
