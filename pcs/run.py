@@ -347,7 +347,7 @@ class Run:
         """Start a new incarnation, or have the others adopt its slices."""
         adopters = self._adopters(peer, child)
         if self._spreading is not None and adopters:
-            self._spreading.spread(peer, child.incarnation, adopters)
+            adopters = self._spreading.spread(peer, child.incarnation, adopters)
             log.info("spread", replica=child.name, over=adopters)
             self.tell_owner(control.Spread(*peer, tuple(adopters)))
             return

@@ -32,8 +32,8 @@ class Spreading:
         """The slices that live at a replica, or are to."""
         return self._homes.at(*peer)
 
-    def spread(self, lost: Peer, incarnation: int, living: Sequence[int]) -> None:
-        """Share out the slices of a lost replica over the living of its ring."""
+    def spread(self, lost: Peer, incarnation: int, living: Sequence[int]) -> list[int]:
+        """Share out the slices of a lost replica over the living of its ring; those who get some."""
         self._unheard.pop(lost, None)
         order = sorted(living, key=lambda replica: (replica - lost.replica) % self._sizes[lost.operator])
         shares: dict[int, list[tuple[int, int]]] = {}
@@ -46,6 +46,7 @@ class Spreading:
             before = self._unheard.get(adopter)
             already = () if before is None else before.slices
             self._unheard[adopter] = Adopt(*adopter, lost.replica, incarnation, (*already, *share))
+        return sorted(shares)
 
     def respawn(self, lost: Peer) -> dict[int, int]:
         """A lost replica resumes its slices itself: in which incarnations."""

@@ -2,7 +2,8 @@
 
 Numbers of users, items or stations often do. Then nothing has to be hashed or compared: a number's place is its
 distance from the least one, and a batch takes a handful of array operations, however small it is and however many keys
-there are. Places that nobody uses cost little, for memory that was never written to is none.
+there are. A place takes four bytes, so the table is no larger than what hashing would take as long as the numbers are
+not much further apart than the constants here say.
 """
 
 from __future__ import annotations
@@ -12,46 +13,51 @@ from numpy.typing import NDArray
 
 from dadstorm.core.line import Ints
 
-_WIDTH = 1 << 20
-"""A range so wide may be as sparse as it likes; a place takes four bytes."""
-_SPARSE = 16
-"""So many places for each key at most, beyond that; many, since the slices of an operator share a range."""
+_WIDTH = 1 << 14
+"""A range so wide may be as sparse as it likes."""
+_CLOSE, _SPARSE = 8, 16
+"""Beyond that: so many numbers of the range for each key make a table worth while, and so many are too many."""
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
+def close(width: int, keys: int) -> bool:
+    """Whether so many keys in a range of this width are worth a table."""
+    return width <= max(_WIDTH, _CLOSE * keys)
+
+
+def sparse(width: int, keys: int) -> bool:
+    """Whether a table is too large for so many keys."""
+    return width > max(_WIDTH, _SPARSE * keys)
+
+
 class Dense:
-    def __init__(self) -> None:
-        self._least = 0
-        self._slots: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+    def __init__(self, values: Ints) -> None:
+        """``values``: those that have slots already, by slot."""
+        self._least = int(values.min()) if len(values) else 0
+        width = int(values.max()) - self._least + 1 if len(values) else 0
+        self._slots: NDArray[np.int32] = np.zeros(width, dtype=np.int32)
         """For each number from the least on its slot, plus one; 0: none yet."""
-        self._range = (_MOST, _LEAST)
-        """The least and the greatest number that there have been."""
+        self._slots[values - self._least] = np.arange(1, len(values) + 1)
 
-    def covers(self, values: Ints, size: int) -> bool:
-        """Whether these values have their places, or could be given them; there are ``size`` keys."""
-        if not len(values):
-            return True
-        least, most = min(int(values.min()), self._range[0]), max(int(values.max()), self._range[1])
-        if most - least >= max(_WIDTH, _SPARSE * (size + len(values))):
-            return False
-        if least < self._least or most >= self._least + len(self._slots):
-            self._widen(least, most)
-        self._range = (least, most)
-        return True
-
-    def _widen(self, least: int, most: int) -> None:
-        """Room for this range, and as much again on the side where it was missing, so that this is seldom done."""
-        width = most - least + 1
-        slots = np.zeros(width if self._range[0] > self._range[1] else 2 * width, dtype=np.int32)
-        start = max(least - (len(slots) - width), _LEAST) if least < self._least else least
-        if len(self._slots):
-            first, last = self._range
-            slots[first - start : last + 1 - start] = self._slots[first - self._least : last + 1 - self._least]
-        self._least, self._slots = start, slots
+    def cover(self, least: int, most: int) -> None:
+        """Make room for numbers from ``least`` to ``most``; for half as much again where it was missing, so that this
+        is not done with every batch."""
+        start, end = self._least, self._least + len(self._slots)
+        if not len(self._slots):
+            start, end = least, most + 1
+        extra = (max(end, most + 1) - min(start, least)) // 2
+        if least < start:
+            start = max(least - extra, _LEAST)
+        if most >= end:
+            end = min(most + extra, _MOST) + 1
+        if end - start > len(self._slots):
+            slots = np.zeros(end - start, dtype=np.int32)
+            slots[self._least - start :][: len(self._slots)] = self._slots
+            self._least, self._slots = start, slots
 
     def find(self, values: Ints, size: int) -> tuple[Ints, Ints]:
-        """The slot of each of some values that are covered, and the first row of each new one: these get the slots from
-        ``size`` on, in the order of their rows."""
+        """The slot of each of some values that there is room for, and the first row of each new one: these get the
+        slots from ``size`` on, in the order of their rows."""
         at = values - self._least
         slots = self._slots[at]
         fresh = (slots == 0).nonzero()[0]

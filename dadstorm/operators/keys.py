@@ -25,7 +25,7 @@ from dadstorm.core.distinct import distinct
 from dadstorm.core.hashing import Hashes, hash_columns
 from dadstorm.core.line import Ints
 from dadstorm.operators.common import plain
-from dadstorm.operators.dense import Dense
+from dadstorm.operators.dense import Dense, close, sparse
 from dadstorm.operators.slots import ABSENT, Column, Places
 
 _NAN_BITS = np.int64(0x7FF8_0000_0000_0000)
@@ -59,6 +59,7 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.view(kind) if column.type != kind else column
 
 
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _Key = Any
 """The value of a key of one field, a tuple of them of several: what can be looked up in a dict."""
 _VARIED = 4
@@ -82,8 +83,10 @@ class Keys:
         self._columns = [Column(kind) for kind in self._types]
         self._places = Places()
         self._size = 0
-        self._dense = Dense() if self._types == [pa.int64()] else None
-        """Where keys are whole numbers that lie close together."""
+        self._dense: Dense | None = None
+        """As long as keys are whole numbers that lie close together; then it is all there is."""
+        self._range: tuple[int, int] | None = (_MOST, _LEAST) if self._types == [pa.int64()] else None
+        """The least and the greatest of them."""
         self._others: dict[_Key, int] = {}
         """The slots of keys whose hash leads to an earlier one."""
         self._near: dict[_Key, int] | None = None
@@ -104,12 +107,8 @@ class Keys:
 
     def add(self, columns: Sequence[pa.Array]) -> Ints:
         """The same of keys that come as ``table`` gives them."""
-        if self._dense is not None and (slots := self._find_dense(self._dense, columns[0])) is not None:
-            return slots
-        if self._near is not None and len(columns[0]) <= _FEW:
-            return self._find_near(self._near, columns)
-        if self._varied:
-            return self._find_rows(columns)
+        if self._by_row(columns):
+            return self._find_each(columns)
         codes, slots = self._encode(columns)
         return slots[codes]
 
@@ -117,11 +116,11 @@ class Keys:
         """The rows sorted by key, equal keys in row order; of each distinct key of this batch how many rows have it, in
         the same order; and its slot. New keys get slots."""
         columns = [stored(column) for column in columns]
-        if self._dense is None and not self._varied and (self._near is None or len(columns[0]) > _FEW):
+        if self._by_row(columns):
+            order, sizes, slots = _groups(self._find_each(columns), self._size)
+        else:
             codes, slots = self._encode(columns)
             order, sizes = stable_order(codes, len(slots)), np.bincount(codes, minlength=len(slots))
-        else:
-            order, sizes, slots = _groups(self.add(columns), self._size)
         self._varied = len(slots) > _FEW and _VARIED * len(slots) > len(order)
         return order, sizes, slots
 
@@ -134,14 +133,44 @@ class Keys:
         codes, values = distinct(columns)
         return codes, self._slots(values)
 
-    def _find_dense(self, dense: Dense, column: pa.Array) -> Ints | None:
-        """The slot of each row; None, from then on for ever, if a value has no place in the table."""
-        values = None if column.null_count else column.to_numpy(zero_copy_only=False)
-        if values is None or not dense.covers(values, self._size):
+    def _by_row(self, columns: Sequence[pa.Array]) -> bool:
+        """Whether each row of a batch is best looked up by itself."""
+        few = self._near is not None and len(columns[0]) <= _FEW
+        return (self._range is not None and self._is_dense(columns[0], self._range)) or few or self._varied
+
+    def _find_each(self, columns: Sequence[pa.Array]) -> Ints:
+        if self._dense is not None:
+            return self._find_dense(self._dense, columns[0])
+        if self._near is not None and len(columns[0]) <= _FEW:
+            return self._find_near(self._near, columns)
+        return self._find_rows(columns)
+
+    def _is_dense(self, column: pa.Array, before: tuple[int, int]) -> bool:
+        """Whether the keys there are, in this range, and those of a batch lie close together; if that has changed, what
+        finds them is made anew. From the first null on they do not."""
+        if not len(column):
+            return self._dense is not None
+        least, most = before
+        if column.null_count:
+            self._range = None
+        else:
+            values = column.to_numpy(zero_copy_only=False)
+            least, most = min(least, int(values.min())), max(most, int(values.max()))
+            self._range = (least, most)
+        width = most - least + 1
+        if self._dense is None and self._range is not None and close(width, self._size):
+            self._settle()
+            self._dense, self._near = Dense(self._columns[0].numbers), None
+            self._places, self._others = Places(), {}
+        elif self._dense is not None and (self._range is None or sparse(width, self._size)):
             self._dense = None
             self._place(0)
-            return None
-        slots, first = dense.find(values, self._size)
+        if self._dense is not None:
+            self._dense.cover(least, most)
+        return self._dense is not None
+
+    def _find_dense(self, dense: Dense, column: pa.Array) -> Ints:
+        slots, first = dense.find(column.to_numpy(zero_copy_only=False), self._size)
         if len(first):
             self._append(_at([column], first))
         return slots

@@ -133,6 +133,11 @@ class Column:
             self._values[self._size : size] = _numbers(column)
         self._size = size
 
+    @property
+    def numbers(self) -> Ints:
+        """All values, of a field of whole numbers without nulls."""
+        return self._values[: self._size]
+
     def take(self, slots: Ints) -> pa.Array:
         missing = None if self._missing is None else self._missing[slots]
         if not self._text:

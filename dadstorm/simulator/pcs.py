@@ -189,7 +189,8 @@ class SimulatedPcs:
             return
         silent_ms = cluster.agenda.now_ms - self._heard_ms.get(peer, 0.0)
         if request.incarnation > cluster.incarnations[peer] and silent_ms > cluster.plan.suspect_after_ms:
-            if cluster.faults.zombies and cluster.processes[peer].machine.operator.kind != "sink":
+            zombie = cluster.faults.zombies and cluster.processes[peer].machine.operator.kind != "sink"
+            if zombie and self.introduced:
                 cluster.supersede(peer)
                 self._respawn(peer)
             else:

@@ -3,9 +3,9 @@
 A topology counts 50,000 tuples a second by user, at several replicas, and writes every count. The sink merges in ID
 order, so from the moment the victim's slices stand still nothing more can be written, and the first byte that is
 written again is beyond what the victim had emitted. What is measured is what a user sees: the output file. Its growth
-is looked at every millisecond; the time from the kill to the end of the longest pause that begins with it is the
-recovery (what was on its way to the sink may still be written first; a pause that begins later is another one, of the
-machine or of a snapshot, and is told apart). A
+is looked at every millisecond; the time from the kill to the end of the longest pause that begins before the log says
+that the victim is recovered is the recovery (what was on its way to the sink is still written first; a pause that
+begins later is another one, of the machine or of a snapshot, and is told apart). A
 second stream that does not pass by the victim must not pause; how much of it is written within a second of the kill is
 compared with the second before. So it is with the victim's own operator: its survivors go on, but the sink, which
 merges, waits for all, so what they did meanwhile comes out when the victim's slices are back.
@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,8 +55,7 @@ KILLS_PER_REPLICA = 7
 """Within one run: who dies eight times in a row, each time young, is given up."""
 LOOK_S = 1.5
 """How long after a kill the output is watched."""
-ON_ITS_WAY_S = 0.25
-"""By then everything that the victim had emitted before the kill is written: the pause has begun."""
+RECOVERED = re.compile(r"^(\S+)Z recovered counts ", re.MULTILINE)
 
 
 class Growth:
@@ -139,13 +139,16 @@ def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int,
             victims = dict(sorted((int(replica), int(pid)) for pid, replica in UP.findall(log_of(folder))))
             victim = number % replicas
             os.kill(victims[victim], signal.SIGKILL)
-            killed = time.monotonic()
+            killed, when = time.monotonic(), datetime.now(timezone.utc)
             time.sleep(LOOK_S)
             looked = killed + LOOK_S
-            _, end = output.longest_pause(killed, killed + ON_ITS_WAY_S, looked)
+            _, end = output.longest_pause(killed, killed + recovered_s(folder, when), looked)
             found.took.append(end - killed)
-            begin, later = output.longest_pause(end, looked, looked)
-            found.later.append(later - begin)
+            if end < looked:
+                begin, later = output.longest_pause(end, looked, looked)
+                found.later.append(later - begin)
+            else:
+                print(f"  kill {number + 1}: nothing was written within {LOOK_S} s", file=sys.stderr)
             begin, end = apart.longest_pause(killed, looked, looked)
             found.beside.append(end - begin)
             found.kept_up.append(output.kept_up(killed))
@@ -160,6 +163,13 @@ def measure(folder: Path, recovery: str, kills: int, replicas: int, slices: int,
     for event in re.findall(r" recovered counts .*| spread counts .*", events):
         event = event.replace("after", "detected")
         found.steps.append({name: int(ms) for name, ms in re.findall(rf"({'|'.join(STEPS)}) (\d+)", event)})
+
+
+def recovered_s(folder: Path, killed: datetime) -> float:
+    """How long after a kill the log says for the last time that something was recovered; if it does not, for ever."""
+    events = next(folder.glob("runs/*/events.log")).read_text()
+    told = [datetime.fromisoformat(moment).replace(tzinfo=timezone.utc) for moment in RECOVERED.findall(events)]
+    return max(((moment - killed).total_seconds() for moment in told if moment > killed), default=LOOK_S)
 
 
 def log_of(folder: Path) -> bytes:
@@ -197,7 +207,7 @@ def main() -> int:
             "p99": percentile(took, 0.99),
             "worst": max(took),
             "all": took,
-            "a later pause of the same stream, worst": max(found.later),
+            "a later pause of the same stream, worst": max(found.later, default=0.0),
             "other stream's longest pause, p50": statistics.median(others),
             "other stream's longest pause, worst": max(others),
             "written in the second after a kill, of the second before, p50": statistics.median(found.kept_up),
@@ -208,7 +218,8 @@ def main() -> int:
         print(f"  kill -9 to new output: p50 {figures[recovery]['p50']:.3f} s, p99 {figures[recovery]['p99']:.3f} s")
         print(f"  of that, medians: {found.told()}")
         longest = ", ".join(f"{seconds:.3f}" for seconds in sorted(took)[-3:])
-        print(f"  the three longest: {longest} s; the longest pause of its stream after that: {max(found.later):.3f} s")
+        later = max(found.later, default=0.0)
+        print(f"  the three longest: {longest} s; the longest pause of its stream after that: {later:.3f} s")
         kept = f"{statistics.median(found.kept_up):.0%} (p50), {min(found.kept_up):.0%} at least"
         print(f"  its operator writes within a second of the kill, of what it wrote in the second before: {kept}")
         print(f"  a stream beside it the same: {min(found.beside_kept_up):.0%} at least")

@@ -14,7 +14,7 @@ paced, so that a run takes some seconds and there is something to disturb. What 
 
 How lost replicas are recovered, and whether the run is durable, is drawn from the seed too. Faults keep to what the
 topology can bear: of every ring one who has its copies lives on. So who was struck counts as lost until the log says
-that it is recovered, however long a busy machine takes for that. Run as a program (``scripts/chaos``) this does any
+that it is recovered, or as long as that may take on a busy machine. Run as a program (``scripts/chaos``) this does any
 number of rounds.
 """
 
@@ -61,7 +61,7 @@ OPERATORS = {"visits": 2, "some": 2, "words": 2, "fresh": 3, "either": 2, "count
 COUNT, RATE, HOSTS_RATE = 40_000, 6_000, 4_000
 PAUSE_S = (0.3, 1.0)
 """Between two faults."""
-FORGOTTEN_S = 4.0
+FORGOTTEN_S = 8.0
 """A loss of so long ago is made good, also if nobody has logged it: the PuppetMaster may have been dead meanwhile."""
 HANG_S = 1.6
 """Longer than ``suspect_after``."""
@@ -236,22 +236,22 @@ class Victim:
         return f"kill {first} twice"
 
     def _hang(self) -> str:
-        name = self._chance.choice(sorted(self._living()))
+        name, pid = self._chance.choice(sorted(self._living().items()))
         if not self._bears(name):
             return self._kill()
-        pid = self._living()[name]
-        self._strike(name, by=signal.SIGSTOP)
+        self._struck[name] = datetime.now(timezone.utc)
+        os.kill(pid, signal.SIGSTOP)
         time.sleep(HANG_S)
         with suppress(ProcessLookupError):  # Who has been replaced was killed.
             os.kill(pid, signal.SIGCONT)
         return f"hang {name}"
 
-    def _strike(self, *names: str, by: signal.Signals = signal.SIGKILL) -> None:
+    def _strike(self, *names: str) -> None:
         living = self._living()
         for name in names:
             self._struck[name] = datetime.now(timezone.utc)
             with suppress(ProcessLookupError, KeyError):
-                os.kill(living[name], by)
+                os.kill(living[name], signal.SIGKILL)
 
     def _bears(self, *victims: str) -> bool:
         """Whether somebody is left who has the copies of these: of their ring, or the PCS of who is alone."""

@@ -364,11 +364,12 @@ def an_adopted_slice_keeps_its_incarnation() -> Patches:
     """Its former owner, if it lives, is as good as its new one."""
     usual = Spreading.spread
 
-    def spread(self: Spreading, lost: Peer, incarnation: int, living: Sequence[int]) -> None:
-        usual(self, lost, incarnation, living)
+    def spread(self: Spreading, lost: Peer, incarnation: int, living: Sequence[int]) -> list[int]:
+        adopters = usual(self, lost, incarnation, living)
         for adopter, adopt in list(self._unheard.items()):
             lower = tuple((index, max(0, term - 1)) for index, term in adopt.slices)
             self._unheard[adopter] = msgspec.structs.replace(adopt, slices=lower)
+        return adopters
 
     yield Spreading, "spread", spread
 

@@ -127,10 +127,32 @@ def test_whole_numbers_get_the_same_slots_wherever_they_lie(spread: int) -> None
         assert keys.table(np.arange(len(keys)))[0].to_pylist() == list(expected)
 
 
-def test_a_table_of_numbers_is_left_when_they_lie_too_far_apart() -> None:
+def test_a_table_of_numbers_is_made_where_it_is_worth_while_and_left_where_it_is_not() -> None:
     keys = Keys([pa.int64()])
-    assert keys.rows([pa.array([5, 3, 5, 1_000_000])]).tolist() == [0, 1, 0, 2]
-    assert keys._dense is not None
-    assert keys.rows([pa.array([3, 1 << 40, 7])]).tolist() == [1, 3, 4]
-    assert keys._dense is None
-    assert keys.rows([pa.array([1_000_000, 1 << 40, 5, 9])]).tolist() == [2, 3, 0, 5]
+    assert keys.rows([pa.array([5, 3, 5, 9000])]).tolist() == [0, 1, 0, 2]
+    assert keys._dense is not None, "a small range"
+    assert keys.rows([pa.array([3, 1 << 20, 7])]).tolist() == [1, 3, 4]
+    assert keys._dense is None, "far apart"
+    many = pa.array(range(1 << 20, 0, -2))
+    assert keys.rows([many]).tolist()[:2] == [3, 5] and len(keys) == (1 << 19) + 3
+    assert keys.rows([pa.array([1 << 20, 11, 13])]).tolist() == [3, (1 << 19) + 3, (1 << 19) + 4]
+    assert keys._dense is not None, "the gaps were filled"
+    assert keys.rows([pa.array([1 << 40, 11, 9000, 5])]).tolist() == [(1 << 19) + 5, (1 << 19) + 3, 2, 0]
+    assert keys._dense is None, "an outlier"
+    assert keys.rows([pa.array([4, 2, 3, 17])]).tolist() == [*keys.rows([pa.array([4, 2])]).tolist(), 1, (1 << 19) + 6]
+
+
+def test_a_range_that_grows_to_both_sides_is_seldom_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    zeros = np.zeros
+
+    def counted(size: int, dtype: Any) -> Any:
+        made.append(size)
+        return zeros(size, dtype)
+
+    monkeypatch.setattr("dadstorm.operators.dense.np.zeros", counted)
+    keys = Keys([pa.int64()])
+    for number in range(3000):
+        assert keys.rows([pa.array([number if number % 2 else -number])]).tolist() == [number]
+    assert len(made) < 50
+    assert max(made) < 4 * 6000
