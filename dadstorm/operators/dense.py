@@ -17,7 +17,8 @@ _WIDTH = 1 << 14
 """A range so wide may be as sparse as it likes."""
 _CLOSE, _SPARSE = 8, 16
 """Beyond that: so many numbers of the range for each key make a table worth while, and so many are too many."""
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+"""Of all whole numbers that a field holds."""
 
 
 def close(width: int, keys: int) -> bool:
@@ -47,9 +48,9 @@ class Dense:
             start, end = least, most + 1
         extra = (max(end, most + 1) - min(start, least)) // 2
         if least < start:
-            start = max(least - extra, _LEAST)
+            start = max(least - extra, LEAST)
         if most >= end:
-            end = min(most + extra, _MOST) + 1
+            end = min(most + extra, MOST) + 1
         if end - start > len(self._slots):
             slots = np.zeros(end - start, dtype=np.int32)
             slots[self._least - start :][: len(self._slots)] = self._slots

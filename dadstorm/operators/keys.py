@@ -25,7 +25,7 @@ from dadstorm.core.distinct import distinct
 from dadstorm.core.hashing import Hashes, hash_columns
 from dadstorm.core.line import Ints
 from dadstorm.operators.common import plain
-from dadstorm.operators.dense import Dense, close, sparse
+from dadstorm.operators.dense import LEAST, MOST, Dense, close, sparse
 from dadstorm.operators.slots import ABSENT, Column, Places
 
 _NAN_BITS = np.int64(0x7FF8_0000_0000_0000)
@@ -59,7 +59,6 @@ def unstored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.view(kind) if column.type != kind else column
 
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _Key = Any
 """The value of a key of one field, a tuple of them of several: what can be looked up in a dict."""
 _VARIED = 4
@@ -85,7 +84,7 @@ class Keys:
         self._size = 0
         self._dense: Dense | None = None
         """As long as keys are whole numbers that lie close together; then it is all there is."""
-        self._range: tuple[int, int] | None = (_MOST, _LEAST) if self._types == [pa.int64()] else None
+        self._range: tuple[int, int] | None = (MOST, LEAST) if self._types == [pa.int64()] else None
         """The least and the greatest of them."""
         self._others: dict[_Key, int] = {}
         """The slots of keys whose hash leads to an earlier one."""
