@@ -28,6 +28,8 @@ LOCAL = "localhost"
 """The host where the PuppetMaster is."""
 PCS_PORT = 10000
 """Where the PCS of a host listens if nothing else is said."""
+MASTER_PORT = 10001
+"""And the PuppetMaster, if it has to do with other hosts."""
 REPLICAS_MAX = 256
 SLICES_MAX = 1024
 """Two neighbours have slices × slices channels; beyond this the channels cost more than the rows."""

@@ -227,8 +227,8 @@ class ReplicaProcess:
         self._stopping, self._status = True, SUPERSEDED_STATUS
 
     def _start_heart(self) -> Heart:
-        beat, token = Beat(*self._assignment.me, self._assignment.incarnation), self._assignment.token
-        return Heart(lambda: Endpoint(token, keys=self._keys), beat, self._beaten(), self._endpoint.barred)
+        beat, token, keys = Beat(*self._assignment.me, self._assignment.incarnation), self._assignment.token, self._keys
+        return Heart(lambda: Endpoint(token, fleeting=True, keys=keys), beat, self._beaten(), self._endpoint.barred)
 
     def _beaten(self) -> list[str]:
         """Who has to know that we live."""

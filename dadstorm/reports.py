@@ -1,7 +1,8 @@
 """What a replica tells the PuppetMaster about itself: how far it is, that it is finished, and, if asked to, its tuples.
 
-Nobody waits for these messages and nothing depends on them but what people see. Its PCS is told again and again that it
-is finished: without a PuppetMaster it is the PCSs that end a run, and a PCS may have been started again.
+Nobody waits for these messages and nothing depends on them but what people see. That it is finished is told again and
+again: a connection may break, without a PuppetMaster it is the PCSs that end a run, and a PCS may have been started
+again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Reports:
         self, endpoint: Endpoint, master: str, pcs: str, me: Peer, incarnation: int, resume: control.Resume | None
     ) -> None:
         self._endpoint = endpoint
+        endpoint.may_be_gone(master)
         self.master = master
         """Where the PuppetMaster listens."""
         self._reign = 0
@@ -54,6 +56,7 @@ class Reports:
         if (message.reign, message.address) <= (self._reign, self.master) or not is_address(message.address):
             return False
         self._endpoint.hang_up(self.master)
+        self._endpoint.may_be_gone(message.address)
         self._reign, self.master = message.reign, message.address
         self._told = None
         return True
@@ -109,12 +112,11 @@ class Reports:
         self._send_lines()
         self.answer(machine, state, now_ms)
         slices = tuple(sorted(machine.slices))
-        if state == "finished" and (news or slices != self._finished):
-            self._finished = slices
-            self._endpoint.send(self.master, control.Finished(*self._me, slices))
-        if state == "finished" and now_ms >= self._next_finished_ms:
-            self._next_finished_ms = now_ms + FINISHED_EVERY_MS
-            self._endpoint.send(self._pcs, control.Finished(*self._me, slices))
+        fresh = news or slices != self._finished
+        if state == "finished" and (fresh or now_ms >= self._next_finished_ms):
+            self._finished, self._next_finished_ms = slices, now_ms + FINISHED_EVERY_MS
+            for listener in (self.master, self._pcs):
+                self._endpoint.send(listener, control.Finished(*self._me, slices))
 
     def answer(self, machine: ReplicaMachine, state: control.State, now_ms: float, look: int = 0) -> None:
         """Tell how far the replica is; ``look`` is the number of who asked."""

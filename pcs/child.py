@@ -41,7 +41,8 @@ class Child:
     lost: float = 0.0
     """When it died, or was last heard of; 0: it lives."""
     idle_until: float = 0.0
-    """It has found itself replaced: until then others may say by whom, and it is not brought back."""
+    """It has found itself replaced, and others may say by whom, or could not be forked: until then it is not brought
+    back."""
     port: socket.socket | None = None
     """Keeps the port for the next incarnation."""
 

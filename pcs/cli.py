@@ -19,6 +19,7 @@ from dadstorm.errors import UserError
 from dadstorm.plan import PCS_PORT
 from dadstorm.wire import control
 from dadstorm.wire.address import is_loopback, joined, numeric, port_of
+from dadstorm.wire.endpoint import MESSAGE_BYTES_MAX
 from dadstorm.wire.keys import CURE, Keys
 from dadstorm.wire.keys import load as load_keys
 from pcs import nest, zygote
@@ -32,7 +33,8 @@ from pcs.service import (
     Settings,
 )
 
-MESSAGE_MB = 64
+MESSAGE_MB = MESSAGE_BYTES_MAX >> 20
+"""As much as replicas take: whoever is brought back gives its PCS the whole of its state at once."""
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 HELP = """\

@@ -78,6 +78,10 @@ class Known:
             self.pcs = message.pcs
         return problem
 
+    def has(self, peer: Peer) -> bool:
+        """Whether there is such a replica, as far as we have been told."""
+        return Whereabouts(self.directory).has(peer)
+
     def move(self, moved: control.Moved) -> str | None:
         """A replica lives elsewhere now: the address that it has left, if that is another one."""
         peer = Peer(moved.operator, moved.replica)

@@ -113,6 +113,24 @@ class Moves:
             for number in range(len(operator.replicas))
         }
 
+    def is_ours(self, peer: Peer, incarnation: int) -> bool:
+        """Whether a process of this host still is a replica, as far as is known: nobody has taken that over, nor have
+        we taken it back since."""
+        moved = self._known.moved.get(peer)
+        return self.host_of(peer) == self._host and (moved is None or incarnation >= moved.incarnation)
+
+    def unborn(self) -> dict[Peer, Child]:
+        """Replicas that the PCS before us has taken over, and told everybody so, but was killed before it had started
+        them. They are dead, and nobody but us can bring them back."""
+        found = {}
+        for peer, moved in self._known.moved.items():
+            if moved.host == self._host and peer not in self._children:
+                ring = len(self._plan.operators[peer.operator].replicas)
+                found[peer] = Child(self._name(peer), moved.address, ring, moved.incarnation, alive=False)
+                found[peer].lost = found[peer].born
+                log.warning("taken over, and never started", replica=self._name(peer), incarnation=moved.incarnation)
+        return found
+
     # -- what others say -----------------------------------------------------------------------------------------
 
     def on_pulse(self, pulse: control.Pulse) -> None:

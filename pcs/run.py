@@ -30,9 +30,10 @@ from dadstorm.wire.endpoint import Received
 from pcs.checks import replicas_on
 from pcs.child import Child, placed
 from pcs.copies import Copies
+from pcs.forks import TRIED, Forks
 from pcs.home import Home
 from pcs.known import Kept, Known
-from pcs.line import Ended, Fork, Forked, Kill, Kin, NotForked
+from pcs.line import Ended, Forked, Kill, Kin, NotForked
 from pcs.mastery import Mastery
 from pcs.moves import Hands, Moves
 from pcs.status import describe
@@ -57,8 +58,8 @@ class Run:
         self.reason = ""
         """Why it ends, if it was not the PuppetMaster who wanted that."""
         self._plan = plan
-        self._encoded = msgspec.msgpack.encode(plan)
         self._home = home
+        self._forks = Forks(plan, home)
         self._children: dict[Peer, Child] = {}
         self._serials: dict[int, tuple[Peer, Child]] = {}
         """Processes that have not been reported as ended."""
@@ -136,7 +137,7 @@ class Run:
     def _on_last_words(self, message: control.Finished | control.Failed) -> None:
         """A replica is finished, or has failed: what counts when there is no PuppetMaster to hear it."""
         peer = Peer(message.operator, message.replica)
-        if self._address_of(peer, self._known.directory) is None:
+        if not self._known.has(peer):
             self._home.endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
         elif isinstance(message, control.Finished):
             self._known.finish((peer.operator, index) for index in message.slices)
@@ -186,31 +187,12 @@ class Run:
     def _fork(self, peer: Peer, child: Child, resume: control.Resume | None) -> None:
         if self.closing:
             return
-        child.pid, child.alive = None, True
+        child.pid, child.alive, child.idle_until = None, True, 0.0
         child.born = child.heard = time.monotonic()
         self._known.lives(peer, child.incarnation)
         child.serial = self._home.serial()
         self._serials[child.serial] = (peer, child)
-        self._home.fork(
-            Fork(
-                serial=child.serial,
-                token=self.request.run,
-                plan=self._encoded,
-                operator=peer.operator,
-                replica=peer.replica,
-                master=self.request.master,
-                bind=child.bind,
-                folder=self._home.folder,
-                sockets=self._home.sockets,
-                shake=self.request.shake,
-                pcs=self._home.address,
-                incarnation=child.incarnation,
-                resume=resume,
-                keys=self._home.keys,
-                confined=self._home.confined,
-                message_bytes_max=self._home.message_bytes_max,
-            )
-        )
+        self._forks.ask(self.request, peer, child, resume)
 
     def _crash(self, peer: Peer) -> None:
         """Kill a replica because somebody wants to see what happens; one that is dead just now stays so."""
@@ -226,17 +208,36 @@ class Run:
         ours = self._children.get(peer) is child and report.serial == child.serial
         if isinstance(report, Forked):
             if report.serial == child.serial:
-                child.pid = report.pid
+                child.pid, child.lost = report.pid, 0.0
+                self._forks.worked(peer)
             if self.closing or not ours:
                 self._home.kill(Kill(report.serial))
             self.tell_owner(control.Spawned(*peer, report.pid))
             return
         del self._serials[report.serial]
-        if isinstance(report, NotForked):
-            child.alive, child.over = False, True
-            self.tell_owner(control.Refused(*peer, report.reason))
-        elif ours:
+        if ours and isinstance(report, NotForked):
+            self._on_no_process(peer, child, report.reason)
+        elif ours and isinstance(report, Ended):
             self._on_death(peer, child, report)
+
+    def _on_no_process(self, peer: Peer, child: Child, reason: str) -> None:
+        """A replica could not be forked. One that is to be brought back stays dead a while, whoever asks for it; then
+        ``tick`` goes on with it as with any death."""
+        child.alive = False
+        if not child.incarnation:
+            child.over = True
+            self.tell_owner(control.Refused(*peer, reason))
+        elif (pause_s := self._forks.failed(peer)) is not None:
+            log.warning("not brought back yet", replica=child.name, reason=reason, again_in_s=pause_s)
+            child.idle_until = time.monotonic() + pause_s
+        else:
+            why = f"{child.name} cannot be brought back on {self.request.host}: {reason} ({TRIED})"
+            self._give_up(child, control.Failed(*peer, "run", why, None))
+
+    def _give_up(self, child: Child, failure: control.Failed) -> None:
+        """Nobody can take the place of a replica: the run fails, and who attaches later hears why."""
+        child.over, self._known.failure = True, failure
+        self._send(self.request.master, failure)
 
     def _on_death(self, peer: Peer, child: Child, report: Ended) -> None:
         log.info("replica ended", replica=child.name, pid=report.pid, status=report.status)
@@ -248,9 +249,8 @@ class Run:
         if report.status == FAILED_STATUS and not self.closing and self._known.failure is None:
             self._known.fail(control.Failed(*peer, "run", f"exit code 1; see {self.folder}", child.incarnation))
         if not child.over and child.hopeless:
-            child.over, why = True, f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
-            self._known.failure = control.Failed(*peer, "run", why, None)
-            self._send(self.request.master, self._known.failure)
+            why = f"{child.hopeless}: {describe(report.status)}; see the logs in {self.folder}"
+            self._give_up(child, control.Failed(*peer, "run", why, None))
         if not child.over and not child.idle_until:
             self._spread_the_news(peer, child)
 
@@ -278,7 +278,7 @@ class Run:
 
     def _on_down_elsewhere(self, message: Down) -> None:
         peer = Peer(message.operator, message.replica)
-        if peer in self._children or self._address_of(peer, self._known.directory) is None:
+        if peer in self._children or not self._known.has(peer):
             self._home.endpoint.drop("the death of a replica that is not of another host")
         else:
             self._elsewhere[peer] = time.monotonic()
@@ -320,11 +320,6 @@ class Run:
         """Whether a dead replica is to be replaced: its peers may have its slices already."""
         return self._spreading is None or bool(self._spreading.slices(peer))
 
-    def _address_of(self, peer: Peer, directory: tuple[tuple[str, ...], ...]) -> str | None:
-        if 0 <= peer.operator < len(directory) and 0 <= peer.replica < len(directory[peer.operator]):
-            return directory[peer.operator][peer.replica]
-        return None
-
     def _respawn_on_request(self, request: control.Respawn) -> None:
         peer = Peer(request.operator, request.replica)
         child = self._children.get(peer)
@@ -352,8 +347,7 @@ class Run:
             self.tell_owner(control.Spread(*peer, tuple(adopters)))
             return
         if peer.operator in self._known.started and (loss := self._copies.loss(peer)) is not None:
-            child.over, self._known.failure = True, loss
-            self._send(self.request.master, loss)
+            self._give_up(child, loss)
             return
         child.incarnation = self._moves.next_incarnation(child.incarnation)
         self._bring_up(peer, child)
@@ -361,7 +355,6 @@ class Run:
     def _bring_up(self, peer: Peer, child: Child) -> None:
         """A new incarnation asks everybody in its ring who is not known to be dead for copies. What we know of other
         hosts may be old by now, so everybody there is asked: who is dead is being brought back, and answers."""
-        child.idle_until = 0.0
         ring = [Peer(peer.operator, replica) for replica in range(child.ring) if replica != peer.replica]
         elsewhere = {other.replica: 0 for other in ring if other not in self._children}
         here = {
@@ -374,7 +367,6 @@ class Run:
             slices = self._spreading.respawn(peer)
             self._home.keep()
         self._fork(peer, child, self._known.resume(peer, living, slices, child.lost or time.monotonic()))
-        child.lost = 0.0
 
     def _adopters(self, peer: Peer, child: Child) -> list[int]:
         """Who may adopt a lost replica's slices. What writes files, or listens, stays on its host."""
@@ -385,7 +377,7 @@ class Run:
     def _on_adopted(self, message: control.Adopted) -> None:
         """A replica has got slices of a lost one: ours tells us, and we the other PCSs."""
         peer = Peer(message.operator, message.replica)
-        if self._spreading is None or self._address_of(peer, self._known.directory) is None:
+        if self._spreading is None or not self._known.has(peer):
             self._home.endpoint.drop("slices were adopted, and nobody is to adopt any")
             return
         slices = self._plan.operators[peer.operator].slices
@@ -410,7 +402,7 @@ class Run:
         )
 
     def adopt(self, kin: Iterable[Kin]) -> None:
-        """Take in the replicas that the PCS before us has left, dead or alive; the living know nothing of it."""
+        """Take in the replicas that the PCS before us has left, dead, alive, unborn; the living know nothing of it."""
         ended = []
         for one in kin:
             peer, operator = Peer(one.operator, one.replica), self._plan.operators[one.operator]
@@ -418,16 +410,20 @@ class Run:
             child = Child(name, one.bind, ring, one.incarnation, one.serial, one.pid)
             if one.status is None:
                 self._serials[one.serial] = (peer, child)
-            if self._moves.host_of(peer) != self.request.host:
-                # Another host has taken it over, and our zygote had not been told yet to end it.
+            if not self._moves.is_ours(peer, one.incarnation):
+                # It was taken over, by another host or back by us, and our zygote had not been told yet to end it.
                 self._home.kill(Kill(one.serial))
                 continue
             self._children[peer] = child
             self._known.lives(peer, one.incarnation)
             if one.status is not None:
                 ended.append((peer, child, Ended(one.serial, one.pid, one.status)))
+        unborn = self._moves.unborn()
+        self._children.update(unborn)
         for death in ended:
             self._on_death(*death)
+        for peer, child in unborn.items():
+            self._spread_the_news(peer, child)
 
     # -- without a PuppetMaster ----------------------------------------------------------------------------------
 

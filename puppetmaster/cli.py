@@ -63,7 +63,7 @@ def _attach(options: argparse.Namespace) -> int:
     from puppetmaster.attach import AttachOptions
     from puppetmaster.console import attached_console
 
-    given = [f"--{name}" for name in ("out", "sink", "lib") if getattr(options, name)]
+    given = [f"--{name}" for name in ("out", "sink", "lib", "audit", "resume") if getattr(options, name)]
     if options.topology or given:
         found = ", ".join([*([options.topology] if options.topology else []), *given])
         raise UserError(f"--attach takes over a run as it is: expected puppetmaster --attach [RUN], found also {found}")

@@ -21,6 +21,7 @@ from dadstorm.plan import Plan
 from dadstorm.whereabouts import Whereabouts
 from dadstorm.wire import control
 from dadstorm.wire.endpoint import Endpoint, is_address
+from puppetmaster import views
 from puppetmaster.hosts import Hosts
 from puppetmaster.losses import Losses
 from puppetmaster.partitions import Partitions
@@ -109,25 +110,24 @@ class Deployment:
     def attach(self, shown: Sequence[control.Shown], master: str) -> None:
         """Go on with a run that is deployed, as its PCSs have shown it; we listen on ``master``."""
         for view in shown:
-            if view.news.directory:
-                self._directory = control.Directory(view.news.directory)
             self._started.update(view.news.started)
             self._intervals.update(view.news.intervals)
             self._finished.update(Peer(*what) for what in view.news.finished)
             self._draining = self._draining or view.news.draining
-        addresses = self._directory.addresses if self._directory else ()
+        addresses = views.addresses(shown)
+        self._directory = control.Directory(addresses) if addresses else None
         self.replicas = {
             Peer(index, number): Replica(address=address, alive=True)
             for index, ring in enumerate(addresses)
             for number, address in enumerate(ring)
         }
-        for view in shown:
-            for one in view.replicas:
-                replica = self.replicas[Peer(one.operator, one.replica)]
-                if one.incarnation >= replica.incarnation:
-                    replica.pid, replica.incarnation, replica.host = one.pid, one.incarnation, view.host
-                    replica.alive, replica.recovering = one.pid is not None, one.pid is None
+        for peer, (view, one) in views.owners(shown).items():
+            replica = self.replicas[peer]
+            replica.pid, replica.incarnation, replica.host = one.pid, one.incarnation, view.host
+            replica.alive, replica.recovering = one.pid is not None, one.pid is None
+            self.hosts.has_moved(view.host, self._log_file(peer))
         self._master = control.Master(self.hosts.reign, master)
+        self._claim()  # Before they are asked anything: they answer whom they take for their PuppetMaster.
 
     def _claim(self) -> None:
         """Tell every replica that we are its PuppetMaster; again and again, for a new one may not have heard it."""
@@ -201,18 +201,20 @@ class Deployment:
             self.observe(f"lost host {host}")
 
     def _on_moved(self, peer: Peer, replica: Replica, moved: control.Moved) -> None:
-        """A replica was taken over by another host."""
-        log_file = f"{self.plan.operators[peer.operator].name}.{peer.replica}.log"
-        if moved.incarnation < replica.incarnation or self.host_of(peer) == moved.host:
+        """A replica was taken over by another host. If we know that, we may not have known where it listens."""
+        known = self.host_of(peer), replica.address
+        if moved.incarnation < replica.incarnation or known == (moved.host, moved.address):
             return
-        if not self.hosts.has_moved(moved.host, log_file) or not is_address(moved.address):
+        if not self.hosts.has_moved(moved.host, self._log_file(peer)) or not is_address(moved.address):
             self.endpoint.drop(f"{self.name(peer)} moved to {moved.host!r}, which is no host of ours")
             return
-        if not replica.recovering:
-            self._note_death(peer, replica, f"its host {self.host_of(peer)} is silent")
-        replica.host, replica.alive, replica.address = moved.host, False, moved.address
-        replica.pid = replica.silent_since = None  # The end of who was replaced is no news.
-        self.observe(f"moved {self.script_name(peer)} to {moved.host}")
+        if self.host_of(peer) != moved.host:
+            if not replica.recovering:
+                self._note_death(peer, replica, f"its host {self.host_of(peer)} is silent")
+            replica.host, replica.alive = moved.host, False
+            replica.pid = replica.silent_since = None  # The end of who was replaced is no news.
+            self.observe(f"moved {self.script_name(peer)} to {moved.host}")
+        replica.address = moved.address
         if self._directory is not None:
             where = Whereabouts(self._directory.addresses)
             where.move(moved)
@@ -335,11 +337,13 @@ class Deployment:
         elif isinstance(message, control.Stats):
             self._on_stats(peer, replica, message)
         elif isinstance(message, control.Finished):
-            replica.finished = True
-            self._finished.update(Peer(peer.operator, index) for index in message.slices)
-            log.info("replica finished", replica=self.name(peer))
-            if message.slices:
-                self.observe(f"finished {self.script_name(peer)}")
+            slices = {Peer(peer.operator, index) for index in message.slices}
+            if not replica.finished or not slices <= self._finished:  # It is told again and again.
+                replica.finished = True
+                self._finished |= slices
+                log.info("replica finished", replica=self.name(peer))
+                if slices:
+                    self.observe(f"finished {self.script_name(peer)}")
         elif isinstance(message, control.Spawned):
             replica.pid, replica.alive = message.pid, True
         elif isinstance(message, control.Refused):
@@ -416,6 +420,9 @@ class Deployment:
 
     def name(self, peer: Peer) -> str:
         return f"{self.plan.operators[peer.operator].name} replica {peer.replica}"
+
+    def _log_file(self, peer: Peer) -> str:
+        return f"{self.plan.operators[peer.operator].name}.{peer.replica}.log"
 
     def script_name(self, peer: Peer) -> str:
         """A replica as commands name it."""

@@ -2,6 +2,7 @@
 
 The PCSs find lost hosts and take over what was there without the PuppetMaster, but for its voice where the number of
 hosts is even. It only follows who lives where, and stops the run when something was lost that cannot be had elsewhere.
+A host that is heard of again and lost again is lost anew: others have as long to take over what it has by then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TAKEOVER_PATIENCE_S = 30.0
 class Losses:
     plan: Plan
     since: dict[str, float] = field(default_factory=dict)
-    """Hosts that are lost, and since when that is known."""
+    """Hosts that were lost, and since when that was known."""
 
     def lost(self, host: str, where: Mapping[Peer, str], over: Collection[Peer], now: float, silent_s: float) -> bool:
         """Nothing is heard of a host: whether that is news. RunFailed if it is the end of the run. ``where`` everybody
@@ -32,6 +33,8 @@ class Losses:
         if problems := beyond_help(self.plan, where, host, over):
             cure = "An operator with replicas on several hosts survives the loss of one (on: [A, B])"
             raise RunFailed(f"{silence}; {'; '.join(problems)}. {what}. Run the topology again. {cure}")
+        if now - silent_s > self.since.get(host, now):
+            del self.since[host]  # It has been heard of since.
         left = [peer for peer, there in where.items() if there == host and peer not in over]
         if left and now - self.since.get(host, now) > TAKEOVER_PATIENCE_S:
             names = ", ".join(f"{self.plan.operators[peer.operator].name} {peer.replica}" for peer in left)

@@ -14,7 +14,7 @@ import zmq
 
 from dadstorm import __version__
 from dadstorm.errors import RunFailed, UserError
-from dadstorm.plan import LOCAL, Plan
+from dadstorm.plan import LOCAL, MASTER_PORT, Plan
 from dadstorm.spark import java
 from dadstorm.wire.address import host_of, is_tcp, joined, port_of
 from dadstorm.wire.codec import TOKEN_BYTES
@@ -24,7 +24,6 @@ from dadstorm.wire.keys import Keys
 from pcs.checks import port_problems
 from puppetmaster.hosts import Host, Hosts
 
-MASTER_PORT = 10001
 FILES_APART = 60
 """Open files that a process has whatever the topology is like."""
 FILES_PER_REPLICA = 4

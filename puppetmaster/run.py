@@ -41,7 +41,7 @@ from puppetmaster.session import Session
 from puppetmaster.stdin import StdinPump
 
 LISTEN_MS = 100
-NOTED = ("suspected ", "died ", "recovered ", "moved ", "lost ", "spared ", "PCS ")
+NOTED = ("suspected ", "died ", "recovered ", "spread ", "moved ", "lost ", "spared ", "PCS ")
 """How events begin that the user is shown."""
 
 log = logs.get_logger()

@@ -8,9 +8,9 @@ between the outputs of one source record.
 
     sub_out = ((sub_in << align) << input_bits | input) << output_bits | ordinal
 
-Packing keeps order, so merging by (seq, sub) after the input number is packed in is the paper's merge by ID with ties
-broken by input stream. ``align`` makes inputs of different width comparable: it shifts the narrower ones so that the
-levels they share line up, which keeps the offspring of one tuple together. The widths are fixed when the
+Packing keeps order, so merging by (seq, sub) after the input number is packed in is the DADSTORM report's merge by ID
+with ties broken by input stream. ``align`` makes inputs of different width comparable: it shifts the narrower ones so
+that the levels they share line up, which keeps the offspring of one tuple together. The widths are fixed when the
 topology is compiled, so packing can never overflow; an ordinal that does not fit is the operator's fault.
 """
 

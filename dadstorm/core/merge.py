@@ -1,10 +1,10 @@
 """The merge: rows of several channels, each in ID order, into one sequence in ID order.
 
-This is the paper's merge operator for whole batches. The input number is already packed into ``sub`` (see ``line``),
-so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. Where seq and sub fit into one
-int64 together, that is the key. If the keys of all runs together have no gaps, each tells its row's place; numbers in
-long runs are put there right away. Otherwise the keys are sorted: a stable sort over runs that are already sorted is a
-merge, as NumPy's timsort finds the runs.
+This is the DADSTORM report's merge operator for whole batches. The input number is already packed into ``sub`` (see
+``line``), so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. Where seq and sub
+fit into one int64 together, that is the key. If the keys of all runs together have no gaps, each tells its row's place;
+numbers in long runs are put there right away. Otherwise the keys are sorted: a stable sort over runs that are already
+sorted is a merge, as NumPy's timsort finds the runs.
 """
 
 from __future__ import annotations

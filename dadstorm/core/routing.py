@@ -15,8 +15,6 @@ from dadstorm.core.hashing import hash_columns, hash_ids, slice_of
 from dadstorm.core.line import Ints
 from dadstorm.core.rows import Rows
 
-_NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
-
 
 class Router:
     """Spreads an operator's input over its slices."""

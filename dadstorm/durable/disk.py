@@ -263,14 +263,15 @@ class Disk:
         try:
             with told(self._who(index), shelf.folder):
                 shelf.claim()
-                settled = shelf.load()
-        except Damaged as damage:
+            settled = shelf.load()
+        except (Damaged, OSError) as damage:
+            why = str(damage) if isinstance(damage, Damaged) else f"{shelf.folder} cannot be read: {damage.strerror}"
             if sought == 0:
                 raise RunFailed(
-                    f"{self._who(index)}: {damage}. It held the only copy of the slice's state: restore it from a "
+                    f"{self._who(index)}: {why}. It held the only copy of the slice's state: restore it from a "
                     f"copy of your own, or remove {self._durable.folder} and run from the beginning"
                 ) from None
-            log.warning("a copy cannot be used", slice=index, why=str(damage))
+            log.warning("a copy cannot be used", slice=index, why=why)
             settled = None
         self._sought.discard(index)
         if settled is None:

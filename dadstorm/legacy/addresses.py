@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 
 from dadstorm.legacy.statements import Piece
-from dadstorm.plan import PCS_PORT
+from dadstorm.plan import MASTER_PORT, PCS_PORT
 from dadstorm.topology.placement import join
 from dadstorm.topology.report import Place, Report
 
-PUPPETMASTER_PORT = 10001
-RESERVED = {PCS_PORT: "the PCS", PUPPETMASTER_PORT: "the PuppetMaster"}
+RESERVED = {PCS_PORT: "the PCS", MASTER_PORT: "the PuppetMaster"}
 
 _URL = re.compile(
     r"(?P<scheme>tcp://)?(?P<host>\[[0-9a-f:.]+\]|[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?):(?P<port>[0-9]{1,9})"

@@ -20,10 +20,10 @@ from dadstorm.core.rows import Rows
 from dadstorm.custom import ID
 from dadstorm.custom_load import describe, user_frames
 from dadstorm.errors import RunFailed
-from dadstorm.operators.common import Failures, collection_paused, plain
+from dadstorm.operators.common import Failures, plain
 from dadstorm.operators.keys import stored, stored_type, unstored
 from dadstorm.operators.table import ONE_KEY, state_table
-from dadstorm.operators.values import Outputs, as_tuple, checked, fits, outputs_of
+from dadstorm.operators.values import Outputs, as_tuple, checked, collected, fits, outputs_of
 from dadstorm.plan import Operator
 
 _FIXED = frozenset([type(None), bool, int, float, str, bytes])
@@ -86,11 +86,7 @@ class CustomKeyed:
             raise RunFailed(f"operator {operator.name}: {cls.__name__}() raised {describe(error)}{where}") from None
 
     def process(self, rows: Rows) -> Output:
-        failures = Failures(self._operator, self._names, rows)
-        outputs = Outputs(self._operator)
-        with collection_paused():
-            self._loop(rows, outputs, failures)
-            return outputs.finish(len(rows), failures)
+        return collected(self._operator, self._names, rows, self._loop)
 
     def _loop(self, rows: Rows, outputs: Outputs, failures: Failures) -> None:
         state, process, kinds = self._state, self._process, self._kinds

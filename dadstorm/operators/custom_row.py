@@ -17,8 +17,8 @@ import pyarrow as pa
 from dadstorm.core.kernel import Output, Stateless
 from dadstorm.core.rows import Rows
 from dadstorm.custom import ID
-from dadstorm.operators.common import Failures, Refused, collection_paused, plain
-from dadstorm.operators.values import Outputs, bare_classes, outputs_of
+from dadstorm.operators.common import Failures, Refused, plain
+from dadstorm.operators.values import Outputs, bare_classes, collected, outputs_of
 from dadstorm.plan import Operator
 
 
@@ -34,11 +34,7 @@ class CustomRow(Stateless):
         self._limit = 1 << operator.output_bits
 
     def process(self, rows: Rows) -> Output:
-        failures = Failures(self._operator, self._names, rows)
-        outputs = Outputs(self._operator)
-        with collection_paused():
-            self._loop(rows, outputs, failures)
-            return outputs.finish(len(rows), failures)
+        return collected(self._operator, self._names, rows, self._loop)
 
     def _loop(self, rows: Rows, outputs: Outputs, failures: Failures) -> None:
         made, bare = outputs.made, self._bare

@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from dadstorm.core.kernel import Output
 from dadstorm.core.line import Ints
-from dadstorm.operators.common import Failures, Refused, ordinals, too_many
+from dadstorm.core.rows import Rows
+from dadstorm.operators.common import Failures, Refused, collection_paused, ordinals, too_many
 from dadstorm.plan import Field, Operator
 
 SCALARS = (str, int, float, bool, datetime.datetime, np.generic)
@@ -42,6 +43,16 @@ _FAST: dict[str, frozenset[type]] = {
 }
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _ARTICLE = {"string": "a str", "int": "an int", "float": "a float", "bool": "a bool", "timestamp": "a datetime"}
+
+
+def collected(
+    operator: Operator, names: Sequence[str], rows: Rows, loop: Callable[[Rows, Outputs, Failures], None]
+) -> Output:
+    """What ``loop`` makes of some rows, one call of the user's function after the other."""
+    failures, outputs = Failures(operator, names, rows), Outputs(operator)
+    with collection_paused():
+        loop(rows, outputs, failures)
+        return outputs.finish(len(rows), failures)
 
 
 def bare_classes(width: int) -> frozenset[type]:

@@ -19,9 +19,10 @@ import random
 from collections.abc import Callable, Iterable
 
 from dadstorm.core.holder import Holder
-from dadstorm.core.line import START
+from dadstorm.core.line import END, START
 from dadstorm.core.messages import PCS, Peer
 from dadstorm.core.steward import PATIENCE
+from dadstorm.core.vault import DRAINED
 from dadstorm.simulator.cluster import NO_LIMIT, Cluster, NoFaults, Process
 from dadstorm.simulator.puppetmaster import SimulatedPuppetMaster
 
@@ -347,9 +348,10 @@ class Storm(NoFaults):
         # What it has settled of others' slices may be called safe before we see that it is.
         reached = max([reached, *copies_at([self._holder(victim)], victim.operator, index)])
         operator = plan.operators[victim.operator]
+        if self._cluster.stop.has_ended(operator.name, index):
+            reached = END  # Also that is known to its owner and to who holds its copies, and to nobody else.
         may_be_lost = plan.semantics == "at-most-once" and operator.kind not in ("source", "sink")
-        nothing_yet = reached == START and not self._cluster.stop.has_ended(operator.name, index)
-        if may_be_lost or nothing_yet or plan.durable is not None:
+        if may_be_lost or reached == START or plan.durable is not None:
             return True
         sure = [
             process
@@ -367,6 +369,6 @@ class Storm(NoFaults):
 
 
 def copies_at(holders: Iterable[Holder], operator: int, index: int) -> list[int]:
-    """The cuts of all copies of a slice that these have."""
-    found = [holder.find(operator, index) for holder in holders]
-    return [copy[1].cut for copy in found if copy is not None]
+    """The cuts of all copies of a slice that these have; END for one that says that the stream ends at its cut."""
+    found = [copy[1] for holder in holders if (copy := holder.find(operator, index)) is not None]
+    return [END if DRAINED in (copy.mark or {}) else copy.cut for copy in found]

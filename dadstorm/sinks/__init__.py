@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from dadstorm.core.line import START
 from dadstorm.errors import RunFailed
+from dadstorm.options import FORMATS
 from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark, Sink
-
-FORMATS = ("csv", "jsonl", "parquet", "console", "spark", "spool")
 
 
 def make_sink(
@@ -26,11 +25,13 @@ def make_sink(
     run: str = "",
     folder: str = ".",
     stride: Callable[[], int] | None = None,
+    alone: bool = True,
 ) -> Sink:
     """The sink that writes an operator's rows: from the beginning, or on from the ``cut`` that ``mark`` is of.
 
     ``say`` is where the console sink's text goes, whole lines at a time. ``run`` is the same for all incarnations of
     one run and for no others; ``folder`` is the run's, for logs. ``stride`` tells how far apart commits may be.
+    ``alone``: whoever had the output before is dead, so nobody else may have it open.
     """
     params = operator.params
     form = params["format"]
@@ -43,12 +44,12 @@ def make_sink(
     if form in ("csv", "jsonl"):
         from dadstorm.sinks.lines import LineSink
 
-        return LineSink(operator, mark=mark, cut=cut)
+        return LineSink(operator, mark=mark, cut=cut, alone=alone)
     if form == "parquet":
         # Imported only when asked for: pyarrow.parquet takes longer to load than all other sinks together.
         from dadstorm.sinks.parquet import ParquetSink
 
-        return ParquetSink(operator, mark=mark, cut=cut)
+        return ParquetSink(operator, mark=mark, cut=cut, alone=alone)
     if form == "spark":
         from dadstorm.sinks.spark import SparkSink
 

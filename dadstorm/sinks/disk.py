@@ -2,20 +2,28 @@
 
 A disk that is full, a folder that may not be written, a path that is something else: each stops the run with the
 operator, the path, what the system said and what can be done about it. Never half an output without a word.
+
+An output has one writer. A run that has lost its PuppetMaster goes on, and another one of the same topology would write
+into the same files; so files and folders are locked while a sink has them.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from dadstorm.errors import RunFailed
+from dadstorm.errors import RunFailed, UserError
 
 _ELSEWHERE = "or write elsewhere (--out DIR, or the sink's path)"
+
+LOCKED_WITHIN_S = 5.0
+"""How long to wait for one who is just dying: it was killed before its successor was started."""
 
 _CURES = {
     errno.ENOSPC: f"free some space on that disk, {_ELSEWHERE}",
@@ -40,6 +48,34 @@ def told(operator: str, path: str) -> Iterator[None]:
         cause = os.strerror(error.errno) if error.errno else str(error)
         cure = _CURES.get(error.errno or 0, f"look after that path, {_ELSEWHERE}")
         raise RunFailed(f"sink {operator}: cannot write {path}: {cause}; {cure}") from error
+
+
+def lock(descriptor: int, operator: str, path: str, within_s: float = LOCKED_WITHIN_S) -> None:
+    """Nobody else writes there from now on, until the descriptor is closed. Pipes and devices are for all, and a file
+    system that knows no locks has none."""
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise UserError(
+                    f"sink {operator}: {path} is being written by another run; wait until that has ended, end it "
+                    f"(puppetmaster --attach finds it, if it has lost its PuppetMaster), {_ELSEWHERE}"
+                ) from None
+            time.sleep(0.02)
+        except OSError:
+            return
+
+
+def unlock(descriptor: int) -> None:
+    """The output is complete: whoever wants to may write there."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def ensure_folder(path: str) -> None:

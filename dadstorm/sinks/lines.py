@@ -8,14 +8,15 @@ The file is synced to the disk at the end, and at every commit if the sink says 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 
 from dadstorm.core.line import END
 from dadstorm.core.rows import Rows
-from dadstorm.errors import RunFailed
+from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Operator
 from dadstorm.sinks.base import Mark
-from dadstorm.sinks.disk import close_quietly, ensure_folder, sync, sync_folder, told
+from dadstorm.sinks.disk import close_quietly, ensure_folder, lock, sync, sync_folder, told, unlock
 from dadstorm.sinks.rows_out import Progress, Shape, pieces
 from dadstorm.sinks.text import csv_lines, json_lines
 
@@ -23,7 +24,7 @@ from dadstorm.sinks.text import csv_lines, json_lines
 class LineSink:
     """Rows as lines of one file. A file of an earlier run is replaced, unless ``mark`` says to go on with it."""
 
-    def __init__(self, operator: Operator, *, mark: Mark | None, cut: int) -> None:
+    def __init__(self, operator: Operator, *, mark: Mark | None, cut: int, alone: bool = True) -> None:
         self._name = operator.name
         self._path: str = operator.params["path"]
         self._lines = csv_lines if operator.params["format"] == "csv" else json_lines
@@ -37,8 +38,14 @@ class LineSink:
                 self._check_length()
             else:
                 ensure_folder(os.path.dirname(self._path) or ".")
-            self._file = open(self._path, "wb" if mark is None else "r+b")  # noqa: SIM115
-            if mark is not None:
+            self._file = os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb")
+            try:
+                if alone:
+                    lock(self._file.fileno(), self._name, self._path)
+            except UserError:
+                close_quietly(self._file)
+                raise
+            if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
                 self._file.truncate(self._bytes)
                 self._file.seek(self._bytes)
 
@@ -73,6 +80,7 @@ class LineSink:
                 sync(self._file)
             if cut == END:
                 sync_folder(os.path.dirname(self._path) or ".")
+                unlock(self._file.fileno())
         self._progress.commit(cut)
         self._bytes_committed = self._bytes
 

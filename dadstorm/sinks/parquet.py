@@ -28,7 +28,7 @@ from dadstorm.core.rows import Rows
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator
 from dadstorm.sinks.base import Mark
-from dadstorm.sinks.disk import close_quietly, ensure_folder, remove, sync, sync_folder, told
+from dadstorm.sinks.disk import close_quietly, ensure_folder, lock, remove, sync, sync_folder, told, unlock
 from dadstorm.sinks.rows_out import Progress, Shape
 
 PART_ROWS = 1 << 20
@@ -49,7 +49,7 @@ _OURS = re.compile(r"(part-\d{6,}\.parquet|_part-\d{6,}\.(tmp|spool|respool))")
 class ParquetSink:
     """Rows as a folder of Parquet files. Those of an earlier run are replaced, unless ``mark`` says otherwise."""
 
-    def __init__(self, operator: Operator, *, mark: Mark | None, cut: int) -> None:
+    def __init__(self, operator: Operator, *, mark: Mark | None, cut: int, alone: bool = True) -> None:
         self._name = operator.name
         self._path: str = operator.params["path"]
         self._shape = Shape(operator)
@@ -59,11 +59,18 @@ class ParquetSink:
         self._index = 0 if mark is None else int(mark["parts"])
         with told(self._name, self._path):
             ensure_folder(self._path)
-            self._refuse_foreign_files()
-            if mark is None:
-                self._keep(set())
-            else:
-                self._resume(int(mark["rows"]))
+            self._folder: int | None = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if alone:
+                    lock(self._folder, self._name, self._path)
+                self._refuse_foreign_files()
+                if mark is None:
+                    self._keep(set())
+                else:
+                    self._resume(int(mark["rows"]))
+            except BaseException:
+                self.close()
+                raise
         self._mark = self._here()
 
     def _refuse_foreign_files(self) -> None:
@@ -142,6 +149,8 @@ class ParquetSink:
             elif self._part or not self._index:
                 # A topology without a single row leaves one empty part: a reader still learns the columns.
                 self._finish(self._part or _Part(self._path, self._index, self._shape.schema))
+        if cut == END and self._folder is not None:
+            unlock(self._folder)
         self._progress.commit(cut)
         self._mark = self._here()
 
@@ -162,6 +171,9 @@ class ParquetSink:
         if self._part:
             self._part.abandon()
             self._part = None
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
 
 class _Part:

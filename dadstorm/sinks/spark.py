@@ -28,6 +28,7 @@ from dadstorm.plan import Operator, Plan
 from dadstorm.sinks.base import Mark
 from dadstorm.sinks.disk import told
 from dadstorm.sinks.rows_out import Progress
+from dadstorm.spark.attempts import CLOSE_WITHIN_S, FAILURES_MAX, FIRST_WAIT_S, LAST_WAIT_S
 from dadstorm.spark.catalog import CatalogTable
 from dadstorm.spark.catalog import settings as catalog_settings
 from dadstorm.spark.commits import Chain, Commit, Line, Task, chain, commit_name, due, summed
@@ -36,11 +37,8 @@ from dadstorm.spark.session import Session, SessionLost, Settings, open_session,
 from dadstorm.spark.table import Header, Table, gone
 from dadstorm.spark.writer import Writer
 
-FAILURES_MAX = 5
-"""Failures in a row, with no commit in between, after which nobody believes in the next attempt."""
-FIRST_WAIT_S = 0.25
-LAST_WAIT_S = 8.0
-CLOSE_WITHIN_S = 15.0
+FAILURES_UNBEGUN_MAX = 2
+"""Failures in a row after which nobody believes in the next attempt, as long as nothing was ever written."""
 
 log = logs.get_logger()
 
@@ -215,7 +213,7 @@ class SparkSink:
         if self._session is not None:
             self._leave(self._session)
             self._session = None
-        if failures >= (FAILURES_MAX if begun else 2):
+        if failures >= (FAILURES_MAX if begun else FAILURES_UNBEGUN_MAX):
             message = f"sink {self._name}: cannot write {self._path}: Spark failed {failures} times in a row: {why}"
             raise RunFailed(message) if begun else UserError(message)
         until = time.monotonic() + min(LAST_WAIT_S, FIRST_WAIT_S * 2 ** (failures - 1))

@@ -18,6 +18,8 @@ from dadstorm import logs
 from dadstorm.errors import RunFailed
 
 CLIENTS_MAX = 256
+RECORD_BYTES_MAX = 1 << 20
+"""Default limit of a line: every client may have one of them in memory."""
 RECEIVE_BYTES = 1 << 16
 DRAIN_BYTES_MAX = 1 << 20
 """What is taken from each client at the end: a client that never stops sending must not keep the source from ending."""
@@ -35,18 +37,16 @@ class Client:
 
 
 class Clients:
-    def __init__(self, listener: socket.socket, limit: int, once: bool) -> None:
+    def __init__(self, listener: socket.socket, limit: int) -> None:
         listener.setblocking(False)
         self._listener: socket.socket | None = listener
         self._limit = limit
-        self._once = once
-        self._served = 0
         self._clients: deque[Client] = deque()
 
     @property
     def over(self) -> bool:
-        """The one connection of a source that has only one has come and gone."""
-        return self._once and self._served > 0 and not self._clients
+        """There may always be another client."""
+        return False
 
     def fds(self) -> list[int]:
         """What becomes readable when there is news. A full house does not listen: who knocks waits."""
@@ -116,9 +116,6 @@ class Clients:
                 return
             connection.setblocking(False)
             self._clients.append(Client(connection))
-            self._served += 1
-            if self._once:
-                self._stop_listening()
 
     def _receive(self, client: Client) -> tuple[bytes, bool]:
         """The client's next whole lines, and whether it is still there."""

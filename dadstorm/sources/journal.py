@@ -2,10 +2,12 @@
 emitted.
 
 A file header (magic, version, how far the file counts, format of the lines) and then frames. Each frame has a header of
-its own (length, kind, checksum of the payload, checksum of the header and of its place in the file) and one of four
-payloads:
+its own (length, kind, size of what is extra, checksum of the payload, checksum of the header and of its place in the
+file) and one of four payloads:
 
-- RECORDS: the seq of the first line, and the lines, each with its newline; the n-th line has the n-th seq from there;
+- RECORDS: the seq of the first line, and the lines, each with its newline; the n-th line has the n-th seq from there.
+  Lines that were pumped here from standard input have something extra, between the seq and themselves: how far the
+  source is with what is pumped. (A program that knows of no extras takes such a frame for damaged, and stops.)
 - BATCH: the seq of the first row, and which rows they are, of a file that is there already and does not change;
 - LEASE: a seq; no ``hi`` above it has been announced unless a later frame says so;
 - END: the source is complete.
@@ -38,18 +40,20 @@ import msgspec
 from dadstorm import logs
 from dadstorm.errors import RunFailed
 from dadstorm.sinks.disk import ensure_folder, sync_folder
+from dadstorm.sources.pump import TOKEN_BYTES, Taken
 
 MAGIC = b"DSJRNL\r\n"
 VERSION = 2
 RECORDS, LEASE, END_OF_SOURCE, BATCH = 1, 2, 3, 4
-PAYLOAD_BYTES_MAX = 1 << 28
-"""Far above any batch that a source takes in at once."""
+PAYLOAD_BYTES_MAX = 1 << 29
+"""More than any batch that a source takes in at once: the longest record allowed has half as much."""
 
 _FILE = struct.Struct("<8sHHI")
 _COUNTS = struct.Struct("<QI4x")
 """How far the file counts, and a checksum of that: within one sector, so it is written whole or not at all."""
-_FRAME = struct.Struct("<IB3xII")
+_FRAME = struct.Struct("<IBB2xII")
 _SEQ = struct.Struct("<q")
+_TAKEN = struct.Struct(f"<{TOKEN_BYTES}sQ")
 _log = logs.get_logger()
 
 
@@ -69,6 +73,13 @@ class Frame:
     """Of the first line; the lease; 0 for END."""
     lines: bytes
     """Each with its newline; of a BATCH a ``Reference``; empty for the other kinds."""
+    taken: Taken | None = None
+    """Of lines that were pumped: how far the source is, with these."""
+
+    @property
+    def end(self) -> int:
+        """Where the next frame begins."""
+        return self.offset + _FRAME.size + _SEQ.size + (_TAKEN.size if self.taken else 0) + len(self.lines)
 
     @property
     def reference(self) -> Reference:
@@ -81,10 +92,9 @@ class Frame:
         return self.seq + (self.reference.rows if self.kind == BATCH else self.lines.count(b"\n"))
 
 
-def _frame_header(offset: int, kind: int, payload: bytes) -> bytes:
-    return _FRAME.pack(
-        len(payload), kind, zlib.crc32(payload), _header_check(offset, len(payload), kind, zlib.crc32(payload))
-    )
+def _frame_header(offset: int, kind: int, extra: int, payload: bytes) -> bytes:
+    check = zlib.crc32(payload)
+    return _FRAME.pack(len(payload), kind, extra, check, _header_check(offset, len(payload), kind, check))
 
 
 def _header_check(offset: int, length: int, kind: int, check: int) -> int:
@@ -175,7 +185,7 @@ class Journal:
                 os.ftruncate(self._fd, offset)
                 self._size = offset
                 return
-            offset += _FRAME.size + _SEQ.size + len(frame.lines)
+            offset = frame.end
             if offset > self._counts:
                 self._keep(frame.offset, offset)
                 self._count(offset)
@@ -186,10 +196,11 @@ class Journal:
         """Where the next frame goes."""
         return self._size
 
-    def append(self, kind: int, seq: int, lines: bytes = b"") -> None:
+    def append(self, kind: int, seq: int, lines: bytes = b"", taken: Taken | None = None) -> None:
         """Write a frame; when this returns, the operating system has it (and the disk, with ``fsync``)."""
-        payload = _SEQ.pack(seq) + lines
-        self._write(_frame_header(self._size, kind, payload) + payload)
+        extra = b"" if taken is None else _TAKEN.pack(taken.session, taken.position)
+        payload = _SEQ.pack(seq) + extra + lines
+        self._write(_frame_header(self._size, kind, len(extra), payload) + payload)
         self._count(self._size)
 
     def close(self) -> None:
@@ -233,7 +244,7 @@ class Journal:
         head = os.pread(self._fd, _FRAME.size, offset)
         if len(head) < _FRAME.size:
             return None
-        length, kind, check, header_check = _FRAME.unpack(head)
+        length, kind, extra, check, header_check = _FRAME.unpack(head)
         if header_check != _header_check(offset, length, kind, check) or not _SEQ.size <= length <= PAYLOAD_BYTES_MAX:
             if offset >= self._counts and self._only_zeros(offset):
                 # A machine that lost power may leave a file longer than what reached the disk.
@@ -242,9 +253,11 @@ class Journal:
         payload = os.pread(self._fd, length, offset + _FRAME.size)
         if len(payload) < length:
             return None
-        if zlib.crc32(payload) != check or head[5:8] != b"\0\0\0":
+        sound = extra in ((0, _TAKEN.size) if kind == RECORDS else (0,)) and head[6:8] == b"\0\0"
+        if zlib.crc32(payload) != check or not sound or length < _SEQ.size + extra:
             raise self._damaged(offset)
-        return Frame(offset, kind, _SEQ.unpack_from(payload)[0], payload[_SEQ.size :])
+        taken = Taken(*_TAKEN.unpack_from(payload, _SEQ.size)) if extra else None
+        return Frame(offset, kind, _SEQ.unpack_from(payload)[0], payload[_SEQ.size + extra :], taken)
 
     def _only_zeros(self, offset: int) -> bool:
         while part := os.pread(self._fd, 1 << 16, offset):
@@ -259,7 +272,7 @@ class Journal:
         offset = self._size - _FRAME.size - _SEQ.size
         if offset < self.start:
             return False
-        length, kind, check, header_check = _FRAME.unpack(os.pread(self._fd, _FRAME.size, offset))
+        length, kind, _, check, header_check = _FRAME.unpack(os.pread(self._fd, _FRAME.size, offset))
         sound: bool = header_check == _header_check(offset, length, kind, check)
         return sound and kind == END_OF_SOURCE and length == _SEQ.size
 

@@ -14,8 +14,9 @@ Why a replay after any crash is exact, also when the clock has stepped back in b
   once a second, ahead of the clock. After a restart the floor is above the last journalled seq and the last lease, so
   new records are above everything that was announced.
 
-A source ends when it is drained, or (stdin) when its one connection ends: the journal then gets an END frame. A
-journal with an END frame is replayed up to END without listening.
+A source ends when it is drained, or (stdin) when it is told that the input has ended: the journal then gets an END
+frame. A journal with an END frame is replayed up to END without listening. With lines from standard input the journal
+has how far they go (``Taken``), so that a new incarnation can tell the front end what to go on with.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from dadstorm.core.line import END, START
 from dadstorm.errors import RunFailed
 from dadstorm.plan import Operator
 from dadstorm.sources.base import Mark, Records
-from dadstorm.sources.clients import Clients, listen_tcp, listen_unix
+from dadstorm.sources.clients import RECORD_BYTES_MAX, Clients, listen_tcp, listen_unix
 from dadstorm.sources.files import make_format
 from dadstorm.sources.journal import END_OF_SOURCE, LEASE, RECORDS, Frame, Journal
 from dadstorm.sources.marks import Marks
 from dadstorm.sources.pending import Pending
+from dadstorm.sources.pump import Taken, stdin_path
+from dadstorm.sources.pumped import Pumped
 from dadstorm.sources.records import parse
 from dadstorm.sources.seqs import Numbers
 
-RECORD_BYTES_MAX = 1 << 20
-"""Default limit of a line: every client may have one of them in memory."""
 LEASE_US = 1_000_000
 TAKE_BYTES = 1 << 20
 """The most that is taken in, journalled and parsed at once."""
@@ -51,11 +52,6 @@ Clock = Callable[[], int]
 
 def wall_clock_us() -> int:
     return time.time_ns() // 1000
-
-
-def stdin_path(sockets: str, operator: str) -> str:
-    """Where a stdin source listens; the front end connects there with ``clients.connect_unix``."""
-    return os.path.join(os.path.abspath(sockets), f"{operator}.stdin")
 
 
 class Intake(Protocol):
@@ -170,9 +166,7 @@ class LiveReader:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self._clients:
-                self._clients.close()
-            self._stop_listening()
+            self._let_go()
             self._journal.close()
             self._nudge.close()
 
@@ -189,8 +183,14 @@ class LiveReader:
     def _listen(self, sockets: str) -> Intake:
         raise NotImplementedError
 
-    def _stop_listening(self) -> None:
-        """Whatever is left to do once the listener is closed."""
+    def _let_go(self) -> None:
+        """Of whoever gives us something: nothing more is taken in."""
+        if self._clients:
+            self._clients.close()
+
+    def _taken(self) -> Taken | None:
+        """What else the journal keeps of the lines that were just taken in."""
+        return None
 
     # ------------------------------------------------------------------------------------------------- replay
 
@@ -244,8 +244,9 @@ class LiveReader:
             return
         seq = max(self._clock(), self._floor)
         offset = self._journal.offset
-        self._journal.append(self.kind, seq, lines)
-        frame = Frame(offset, self.kind, seq, lines)
+        taken = self._taken()
+        self._journal.append(self.kind, seq, lines, taken)
+        frame = Frame(offset, self.kind, seq, lines, taken)
         self._marks.add(seq, {"offset": offset, "lease": self._lease})
         self._floor = frame.next_seq
         self._parse([frame])
@@ -263,9 +264,7 @@ class LiveReader:
     def _end(self) -> None:
         self._journal.append(END_OF_SOURCE, 0)
         self._ended = True
-        if self._clients:
-            self._clients.close()
-        self._stop_listening()
+        self._let_go()
 
     def _weight(self, frame: Frame) -> int:
         """About how many bytes a frame's records have."""
@@ -290,22 +289,35 @@ class TcpReader(LiveReader):
     def _listen(self, sockets: str) -> Intake:
         listener = listen_tcp(self._operator.params["listen"], self._operator.name)
         self.address: tuple[str, int] = listener.getsockname()[:2]
-        return Clients(listener, self._limit, once=False)
+        return Clients(listener, self._limit)
 
 
 class StdinReader(LiveReader):
-    """Lines from the front end's standard input, which it copies into a socket of the run."""
+    """Lines from the front end's standard input, which it pumps into a socket of the run."""
 
     _path: str | None = None
+    _pumped: Pumped | None = None
 
     def _listen(self, sockets: str) -> Intake:
         path = stdin_path(sockets, self._operator.name)
-        listener = listen_unix(path, self._operator.name)
+        self._pumped = Pumped(listen_unix(path, self._operator.name))
         self._path = path
-        return Clients(listener, self._limit, once=True)
+        return self._pumped
 
-    def _stop_listening(self) -> None:
+    def _let_go(self) -> None:
+        if self._pumped is not None and self._ended:
+            self._pumped.complete()
+        super()._let_go()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._path = None
+
+    def _taken(self) -> Taken | None:
+        return None if self._pumped is None else self._pumped.taken
+
+    def _parse(self, frames: list[Frame]) -> None:
+        super()._parse(frames)
+        taken = frames[-1].taken
+        if self._pumped is not None and taken is not None:
+            self._pumped.journalled(taken)

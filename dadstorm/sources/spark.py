@@ -22,13 +22,12 @@ from dadstorm.plan import Operator, Plan
 from dadstorm.sources.base import Mark, Records
 from dadstorm.sources.parquet import ParquetReader
 from dadstorm.sources.seqs import Place
-from dadstorm.spark.attempts import Attempts
+from dadstorm.spark.attempts import CLOSE_WITHIN_S, Attempts
 from dadstorm.spark.frames import Reading, write_rows
 from dadstorm.spark.session import Session, Settings
 from dadstorm.spark.staged import Staged
 
 LOOK_EVERY_S = 0.05
-CLOSE_WITHIN_S = 15.0
 
 
 class StagedReader(ParquetReader):

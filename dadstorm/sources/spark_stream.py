@@ -29,7 +29,7 @@ from dadstorm.sources.journal import BATCH, Frame, Reference
 from dadstorm.sources.live import TAKE_BYTES, Intake, LiveReader
 from dadstorm.sources.parquet import typed_rows
 from dadstorm.sources.seqs import Numbers
-from dadstorm.spark.attempts import Attempts
+from dadstorm.spark.attempts import CLOSE_WITHIN_S, Attempts
 from dadstorm.spark.batches import Batches, number_of
 from dadstorm.spark.frames import Reading, put, sorted_batch, stream_of
 from dadstorm.spark.session import Session, Settings, reason
@@ -37,7 +37,6 @@ from dadstorm.spark.session import Session, Settings, reason
 AHEAD = 4
 """Batches that may be staged and not taken in."""
 LOOK_EVERY_S = 0.05
-CLOSE_WITHIN_S = 15.0
 
 
 class SparkStreamReader(LiveReader):

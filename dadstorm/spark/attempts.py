@@ -14,8 +14,11 @@ from dadstorm.errors import DadstormError, RunFailed
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session, reason
 
 FAILURES_MAX = 5
+"""In a row, with nothing done in between."""
 FIRST_WAIT_S = 0.25
 LAST_WAIT_S = 8.0
+CLOSE_WITHIN_S = 15.0
+"""How long to wait for a thread that talks to Spark, when its work is not wanted any more."""
 
 log = logs.get_logger()
 

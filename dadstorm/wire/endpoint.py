@@ -2,7 +2,8 @@
 
 The inbox is a ROUTER that the process binds; an outbox is a DEALER that connects to somebody's inbox. Sending never
 blocks: ZeroMQ queues without limit, and what bounds the queues is the window (see ``core.window``), not a high-water
-mark that could drop tiles or stop a process in the middle of a step. A message that is no message is counted, logged
+mark that could drop tiles or stop a process in the middle of a step. (Of those who may be gone for good, see
+``waiting``.) A message that is no message is counted, logged
 now and then, and dropped; so is a connection by somebody who does not speak our protocol. A frame that is too large is
 not even read: ZeroMQ closes the connection that it comes by.
 
@@ -27,6 +28,7 @@ from dadstorm.wire.address import host_of, is_address, is_loopback, joined, nume
 from dadstorm.wire.codec import Content, Frame, OtherVersion, Rubbish, decode, encode, token_of
 from dadstorm.wire.control import Directory, Message
 from dadstorm.wire.keys import CURE, Gate, Keys
+from dadstorm.wire.waiting import WAITING_BYTES_MAX, Waiting
 
 __all__ = ["Endpoint", "Received", "directory_problem", "is_address"]
 
@@ -80,11 +82,14 @@ class Endpoint:
         token: bytes,
         *,
         hears_answers: bool = False,
+        fleeting: bool = False,
         keys: Keys | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         backlog: int = 0,
     ) -> None:
-        """``backlog``: how many messages of one sender may wait before its connection is no longer read; 0: all."""
+        """``backlog``: how many messages of one sender may wait before its connection is no longer read; 0: all.
+        ``fleeting``: what is sent is for now or for nobody, so nothing waits for who is not there."""
+        self._fleeting = fleeting
         self._token = token
         self._tokens = {token}
         self._keys = keys
@@ -100,6 +105,9 @@ class Endpoint:
         if keys is not None:
             keys.guard(self._inbox)
         self._outboxes: dict[str, zmq.Socket[bytes]] = {}
+        self._may_be_gone: dict[str, int] = {}
+        """Who may be gone for good, and how many bytes may wait for him."""
+        self._waiting: dict[str, Waiting] = {}
         self._limits: dict[str, int] = {}
         self.barred: frozenset[str] = frozenset()
         """Where nothing may be sent to: the network is to look cut."""
@@ -162,7 +170,18 @@ class Endpoint:
                 "State that is so large is better spread over several replicas; a PCS takes more with --message-mb"
             )
         with contextlib.suppress(_NotAllowed):
-            self._outbox(address).send_multipart(frames, copy=False)
+            outbox = self._outbox(address)
+            if self._fleeting:
+                with contextlib.suppress(zmq.Again):
+                    outbox.send_multipart(frames, zmq.NOBLOCK, copy=False)
+            elif address in self._waiting:
+                self._waiting[address].send(frames)
+            else:
+                outbox.send_multipart(frames, copy=False)
+
+    def may_be_gone(self, address: str, bytes_max: int = WAITING_BYTES_MAX) -> None:
+        """Know, before anything is sent there, that somebody may go and never come back."""
+        self._may_be_gone[address] = bytes_max
 
     def limit(self, address: str, message_bytes_max: int) -> None:
         """Know that somebody takes no messages larger than this."""
@@ -182,9 +201,13 @@ class Endpoint:
             if self._keys is not None:
                 self._keys.introduce(socket)
             socket.setsockopt(zmq.IPV6, int("[" in address))
+            socket.setsockopt(zmq.IMMEDIATE, int(self._fleeting))
+            if address in self._may_be_gone:
+                self._waiting[address] = Waiting(socket, self._may_be_gone[address])
             try:
                 socket.connect(address)
             except zmq.ZMQError as error:
+                self._stop_waiting(address)
                 socket.close(linger=0)
                 self.drop(f"nothing can be sent to {address}: {error.strerror}")
                 raise _NotAllowed from None
@@ -196,6 +219,8 @@ class Endpoint:
     def hang_up(self, address: str) -> None:
         """Nothing more is to be said to this address; what was is still sent, if it can be soon."""
         socket = self._outboxes.pop(address, None)
+        self._stop_waiting(address)
+        self._may_be_gone.pop(address, None)
         if socket is not None:
             if self._hears_answers:
                 self._poller.unregister(socket)
@@ -215,6 +240,9 @@ class Endpoint:
     def receive(self, timeout_ms: float) -> tuple[list[Received], set[int]]:
         """Wait for something, at most so long: the messages that are there, and the extra fds that woke us."""
         self._leave_if_forked()
+        for waiting in self._waiting.values():
+            if waiting:
+                waiting.flush()
         ready = dict(self._poller.poll(math.ceil(timeout_ms)))
         messages: list[Received] = []
         for source in ready:
@@ -225,6 +253,10 @@ class Endpoint:
             elif isinstance(source, zmq.Socket):
                 messages.extend(self._drain(source))
         return messages, {fd for fd in ready if isinstance(fd, int)}
+
+    def _stop_waiting(self, address: str) -> None:
+        if address in self._waiting:
+            self._waiting.pop(address).close()
 
     def _leave_if_forked(self) -> None:
         """A user's function may fork, and come back twice. The sockets are the first one's; the copy goes."""
@@ -272,6 +304,8 @@ class Endpoint:
 
     def close(self, linger_ms: int = 0) -> None:
         """Close all sockets; what was sent gets so long to leave."""
+        for address in list(self._waiting):
+            self._stop_waiting(address)
         self._inbox.disable_monitor()
         self._strangers.close(linger=0)
         for socket in [*self._outboxes.values(), self._inbox]:

@@ -63,6 +63,13 @@ def run(
         return command.ended(within_s)
 
 
+def scripted(folder: Path, text: str, *lines: str) -> Outcome:
+    """A run of a topology with these commands for a script."""
+    (folder / "t.yaml").write_text(text)
+    (folder / "script.txt").write_text("".join(f"{line}\n" for line in lines))
+    return run("run", "t.yaml", "--script", "script.txt", cwd=folder)
+
+
 @contextmanager
 def running(
     *arguments: str | Path,

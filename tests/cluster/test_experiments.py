@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from kit import Outcome, run, until
+from kit import Outcome, scripted, until
 from pcs_kit import Site, pcs
 
 pytestmark = pytest.mark.cluster
@@ -21,12 +21,6 @@ operators:
   pass: {input: numbers, dup: , replicas: 2, routing: random}
   count: {input: pass, count: , replicas: 2}
 """
-
-
-def scripted(folder: Path, text: str, *lines: str) -> Outcome:
-    (folder / "t.yaml").write_text(text)
-    (folder / "script.txt").write_text("".join(f"{line}\n" for line in lines))
-    return run("run", "t.yaml", "--script", "script.txt", cwd=folder)
 
 
 def is_right(outcome: Outcome) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kit import Outcome, free_port, run
+from tests.cluster.kit import free_port, run, scripted
 from tests.unit.legacy_kit import LEGACY
 
 pytestmark = pytest.mark.cluster
@@ -39,12 +39,6 @@ def commands(log: list[tuple[float, str]]) -> list[str]:
 def at(log: list[tuple[float, str]], text: str) -> float:
     """When something happened first."""
     return next(time for time, found in log if found.startswith(text))
-
-
-def scripted(folder: Path, text: str, *lines: str) -> Outcome:
-    (folder / "t.yaml").write_text(text)
-    (folder / "script.txt").write_text("".join(f"{line}\n" for line in lines))
-    return run("run", "t.yaml", "--script", "script.txt", cwd=folder)
 
 
 def tables(out: str) -> list[dict[tuple[str, str], list[str]]]:

@@ -119,7 +119,7 @@ def test_without_pyspark_the_two_ways_out_are_told_before_anything_starts(tmp_pa
     refused = ran()
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "PySpark is not installed" in refused.stderr and "Traceback" not in refused.stderr
-    assert "pip install 'dadstorm[spark]'" in refused.stderr and "--sink csv" in refused.stderr
+    assert "pip install 'pyspark>=4.2'" in refused.stderr and "--sink csv" in refused.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml"]
     assert ran("--sink", "csv").returncode == 0
     assert (tmp_path / "out" / "all.csv").read_text() == "0\n1\n2\n"

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from dadstorm.simulator.scenario import Outcome, Scenario
 
 SEEDS = 2000
 """Each mutant must be caught by one of so many."""
 
+UNIT = Path(__file__).resolve().parents[1] / "unit"
+
 Patches = Iterable[tuple[Any, str, Any]]
 MUTANTS: dict[str, Callable[[], Patches]] = {}
+RARE: dict[str, str] = {}
+"""Mutants that need a coincidence which so many seeds do not bring, and the unit tests that fail with them."""
 
 
 def mutant(make: Callable[[], Patches]) -> Callable[[], Patches]:
     """Its name is the function's; what it breaks, the docstring's."""
-    MUTANTS[make.__name__.replace("_", " ")] = make
+    MUTANTS[_name(make)] = make
     return make
+
+
+def rare(tests: str) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
+    """A mutant that the simulator hardly ever catches, but these unit tests do."""
+
+    def register(make: Callable[[], Patches]) -> Callable[[], Patches]:
+        RARE[_name(make)] = tests
+        return mutant(make)
+
+    return register
+
+
+def _name(make: Callable[[], Patches]) -> str:
+    return make.__name__.replace("_", " ")
 
 
 @contextlib.contextmanager
@@ -43,3 +65,15 @@ def catch(name: str, seeds: Iterable[int] = range(SEEDS)) -> Outcome | None:
             if outcome.problem:
                 return outcome
     return None
+
+
+def caught_by_unit_tests(name: str) -> bool:
+    """Whether the unit tests of a rare mutant pass without it and fail with it."""
+    sound = _unit_tests(RARE[name])
+    with broken(name):
+        return sound == pytest.ExitCode.OK and _unit_tests(RARE[name]) == pytest.ExitCode.TESTS_FAILED
+
+
+def _unit_tests(file: str) -> int:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return pytest.main(["-q", "-p", "no:cacheprovider", str(UNIT / file)])

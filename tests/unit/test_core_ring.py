@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dadstorm.core.ring import Respawn, Ring
+from dadstorm.heart import BEAT_EVERY_S
+from dadstorm.replica import TICK_MS
+from dadstorm.topology.settings import SUSPECT_MS_MIN
 
 SUSPECT_MS = 1000.0
 
@@ -115,3 +118,21 @@ def test_a_new_incarnation_knows_whom_it_was_told_of() -> None:
     one.learn({2: 7})
     assert one.living == {2: 7}
     assert one.is_down(1)
+
+
+def test_beats_keep_the_least_suspect_after_quiet_and_silence_is_noticed() -> None:
+    one = Ring(0, 2, SUSPECT_MS_MIN)
+    late_ms = 10.0
+    """By how much ticks and beats are later than planned."""
+    beats = iter(range(0, 100_000, int(BEAT_EVERY_S * 1000 + late_ms)))
+    beat = next(beats)
+    for tick in range(100):
+        now_ms = tick * (TICK_MS + late_ms)
+        while beat <= now_ms:
+            one.heard(1, 0, beat)
+            beat = next(beats)
+        one.suspect(now_ms)
+        assert one.suspected == []
+    for tick in range(100, 100 + int(2 * SUSPECT_MS_MIN / TICK_MS)):
+        one.suspect(tick * (TICK_MS + late_ms))
+    assert one.suspected == [1]

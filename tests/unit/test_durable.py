@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -268,16 +268,30 @@ def test_an_incarnation_that_resumes_with_a_whole_copy_is_settled_when_that_is_o
     assert heard(disk, 2) == [held(6, 0), held(6, 6)]
 
 
-def test_damage_stops_the_run_if_the_disk_is_all_there_is_and_else_another_copy_is_used(tmp_path: Path) -> None:
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def made_unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [(cut_short, r".*1\.0-whole-7\.state is damaged"), (made_unreadable, "\\S+ cannot be read: Is a directory")],
+)
+def test_damage_stops_the_run_if_the_disk_is_all_there_is_and_else_another_copy_is_used(
+    tmp_path: Path, spoil: Callable[[Path], None], why: str
+) -> None:
     plan = plan_in(tmp_path)
     assert plan.durable is not None
     ours = Shelf(plan.durable.place, "cafe", "count", 0, Rank(1, 0))
     ours.put([Delta(7, table({"a": 1}))], whole=True)
-    path = Path(ours.folder) / "1.0-whole-7.state"
-    path.write_bytes(path.read_bytes()[:-1])
+    spoil(Path(ours.folder) / "1.0-whole-7.state")
     everybody_died = Disk(plan_in(tmp_path, life=2), ME)
     everybody_died.take(Seek(1, 0, 0, (0,), 0))
-    with pytest.raises(RunFailed, match=r"operator count, slice 0: .*1\.0-whole-7\.state is damaged.*restore it"):
+    with pytest.raises(RunFailed, match=f"operator count, slice 0: {why}.*restore it"):
         heard(everybody_died, 1)
     one_died = Disk(plan, ME)
     one_died.take(Seek(1, 0, 1, (0,), 1))

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from dadstorm.errors import RunFailed
 from dadstorm.sources.journal import END_OF_SOURCE, LEASE, RECORDS, Journal
+from dadstorm.sources.pump import Taken
 from tests.unit.failing_kit import small_files
 
 META = {"format": "text", "delimiter": ","}
@@ -120,6 +121,37 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
             read(path)
         offset = max([0, *(end for end in ends if end <= bit // 8)])
         assert bit // 8 < ends[0] or f"damaged at byte {offset}" in str(caught.value)
+
+
+def test_how_far_what_was_pumped_goes_is_read_back_and_no_flipped_bit_of_it_passes(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    taken = Taken(b"\n" * 16, 10)
+    journal = Journal(str(path), "live", META)
+    journal.append(RECORDS, 10, b"one\ntwo\n", taken)
+    second = journal.offset
+    journal.append(RECORDS, 12, b"", Taken(bytes(16), 2**64 - 1))
+    journal.append(RECORDS, 12, b"three\n")
+    journal.close()
+
+    def frames() -> list[tuple[int, int, int, bytes, Taken | None]]:
+        journal = Journal(str(path), "live", META)
+        try:
+            return [(f.kind, f.seq, f.next_seq, f.lines, f.taken) for f in journal.frames(journal.start)]
+        finally:
+            journal.close()
+
+    assert frames() == [
+        (RECORDS, 10, 12, b"one\ntwo\n", taken),
+        (RECORDS, 12, 12, b"", Taken(bytes(16), 2**64 - 1)),
+        (RECORDS, 12, 13, b"three\n", None),
+    ]
+    data = path.read_bytes()
+    for bit in range(8 * second):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(RunFailed, match=r"source 'live': journal .*j: "):
+            frames()
 
 
 def test_zeros_at_the_end_are_what_a_power_cut_leaves(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dadstorm.core.line import END
-from dadstorm.errors import RunFailed
+from dadstorm.errors import RunFailed, UserError
 from dadstorm.plan import Field
+from dadstorm.sinks import disk
 from dadstorm.sinks.text import csv_lines, json_lines
 from tests.unit.sink_kit import FIELDS, open_sink, rows_of, sink_operator, write_all
 
@@ -239,3 +240,36 @@ def test_rows_at_or_above_the_cut_are_the_callers_mistake(tmp_path: Path) -> Non
     with pytest.raises(AssertionError, match="rows from seq 1 came after"):
         sink.write(rows_of([("b", 2)], seq=1))
     sink.close()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_an_output_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr(disk.lock, "__defaults__", (0.1,))
+    operator = sink_operator(form, tmp_path / "out", FIELDS)
+    row = rows_of([("a", 1, 1.0, True, NEW_YEAR)], FIELDS)
+    first = open_sink(operator)
+    first.write(row)
+    for mark in (None, first.mark()):
+        with pytest.raises(UserError, match=r"sink out: \S+out is being written by another run; .*--attach"):
+            open_sink(operator, mark=mark)
+    first.commit(END)  # Complete: whoever wants to may replace it, though this one is still open.
+    written = files(tmp_path / "out")
+    assert all(written), "who was refused has touched nothing"
+    second = open_sink(operator)
+    second.write(row)
+    second.commit(END)
+    second.close()
+    assert files(tmp_path / "out") == written
+    first.close()
+
+
+def files(path: Path) -> list[bytes]:
+    return [part.read_bytes() for part in (sorted(path.iterdir()) if path.is_dir() else [path])]
+
+
+def test_pipes_and_devices_are_for_all() -> None:
+    sinks = [open_sink(sink_operator("csv", "/dev/null", FIELDS)) for _ in range(2)]
+    for sink in sinks:
+        sink.write(rows_of([("a", 1, 1.0, True, NEW_YEAR)], FIELDS))
+        sink.commit(END)
+        sink.close()

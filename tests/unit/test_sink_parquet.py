@@ -92,7 +92,9 @@ def test_resume_at_any_committed_mark_ends_with_the_same_bytes(
     """Incarnations that die at random places, each resumed at its newest mark or an older one, as a lost
     acknowledgement would have it; now and then a dying process leaves a torn batch at the end of its spool."""
     chance = random.Random(seed)
-    marks = [(0, open_sink(operator).mark())]
+    first = open_sink(operator)
+    marks = [(0, first.mark())]
+    first.close()
     while True:
         del marks[chance.randrange(1, len(marks) + 1) :]
         cut, mark = marks[-1]

@@ -23,8 +23,9 @@ from dadstorm.errors import RunFailed
 from dadstorm.plan import Field, Operator, Plan, Replica, Routing
 from dadstorm.sources import make_reader
 from dadstorm.sources.base import Records
-from dadstorm.sources.clients import CLIENTS_MAX, connect_unix
-from dadstorm.sources.live import LiveReader, StdinReader, TcpReader, stdin_path
+from dadstorm.sources.clients import CLIENTS_MAX
+from dadstorm.sources.live import LiveReader, StdinReader, TcpReader
+from dadstorm.sources.pump import stdin_path
 
 MANY = 1 << 20
 
@@ -351,34 +352,6 @@ def test_a_flood_comes_in_pieces_and_the_reader_stays_awake(bench: Bench) -> Non
         assert len(part) <= 100
         got += [text for _, text in part]
     assert got == [str(i) for i in range(5000)]
-
-
-def test_stdin_is_one_connection_and_its_end_is_the_end(bench: Bench) -> None:
-    reader = bench.reader(StdinReader, params={"type": "stdin"})
-    path = stdin_path(str(bench.folder), "live")
-    assert os.stat(path).st_mode & 0o077 == 0
-    connection = connect_unix(path)
-    bench.open.append(connection)
-    connection.sendall(b"a\nb")
-    assert [text for _, text in read_rows(reader, 1)] == ["a"]
-    connection.close()
-    more, hi = replay(reader)
-    while hi != END:
-        wait_for(reader)
-        part, hi = replay(reader)
-        more += part
-    assert [text for _, text in more] == ["b"]
-    assert not os.path.exists(path)
-
-
-def test_stdin_works_in_a_folder_whose_path_is_longer_than_a_sockets_address(bench: Bench) -> None:
-    folder = bench.folder / ("d" * 90) / ("e" * 90)
-    folder.mkdir(parents=True)
-    reader = bench.reader(StdinReader, folder, params={"type": "stdin"})
-    connection = connect_unix(stdin_path(str(folder), "live"))
-    bench.open.append(connection)
-    connection.sendall(b"deep\n")
-    assert [text for _, text in read_rows(reader, 1)] == ["deep"]
 
 
 def test_a_stale_socket_is_replaced_and_a_foreign_file_is_not(bench: Bench) -> None:

@@ -49,7 +49,10 @@ class Outputs:
 
                 self._sinks[index] = TableSink(operator, plan, sessions, mark=mark, cut=at, run=run, folder=folder)
             else:
-                self._sinks[index] = make_sink(operator, plan, mark=mark, cut=at, say=say, run=run, folder=folder)
+                # A driver that was taken for dead may live, and notices only before it commits.
+                self._sinks[index] = make_sink(
+                    operator, plan, mark=mark, cut=at, say=say, run=run, folder=folder, alone=False
+                )
 
     def write(self, tiles: Mapping[int, list[Parcel]], cut: int) -> tuple[dict[str, int], list[Sum]]:
         """Write a step's tiles and ask for their commit: how many rows per sink, and with an audit their digests."""

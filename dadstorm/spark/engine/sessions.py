@@ -16,9 +16,9 @@ import dadstorm
 from dadstorm import logs
 from dadstorm.errors import UserError
 from dadstorm.spark.session import Session, SessionLost, Settings, open_session
+from dadstorm.topology.spark import MASTERS
 
 NAME = "engine"
-MASTERS = "local, local[N], local[*], spark://HOST:PORT, yarn or k8s://…"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(dadstorm.__file__)))
 """Where workers on this machine find us."""
 REACHED_WITHIN_S = 5.0

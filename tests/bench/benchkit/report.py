@@ -116,7 +116,7 @@ def pyplot() -> Any:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        say("no plots: matplotlib is not installed (pip install 'dadstorm[bench]')")
+        say("no plots: matplotlib is not installed (pip install matplotlib)")
         return None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
