@@ -14,8 +14,9 @@ paced, so that a run takes some seconds and there is something to disturb. What 
 
 How lost replicas are recovered, and whether the run is durable, is drawn from the seed too. Faults keep to what the
 topology can bear: of every ring one who has its copies lives on. So who was struck counts as lost until the log says
-that it is recovered, or as long as that may take on a busy machine. Run as a program (``scripts/chaos``) this does any
-number of rounds.
+that it is recovered, or as long as that may take on a busy machine. Who is alone in its ring has its copies at its PCS,
+and unless the run is durable nowhere else: then that PCS is not killed while such a one is lost, nor such a one before
+a new PCS can have the copies. Run as a program (``scripts/chaos``) this does any number of rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -63,6 +64,8 @@ PAUSE_S = (0.3, 1.0)
 """Between two faults."""
 FORGOTTEN_S = 8.0
 """A loss of so long ago is made good, also if nobody has logged it: the PuppetMaster may have been dead meanwhile."""
+COPIED_S = 2.0
+"""By then, after it was started, a PCS has been given the copies of those who have nobody else."""
 HANG_S = 1.6
 """Longer than ``suspect_after``."""
 CUT_S = (0.5, 3.0)
@@ -121,7 +124,7 @@ def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *,
     (folder / "topology.yaml").write_text(topology(HOSTS_RATE if at_hosts else RATE, recovery, durable))
     about = f"{recovery}{', durable' if durable else ''}{', hosts' if at_hosts else ''}"
     with ExitStack() as stack:
-        victim = Victim(folder, chance, stack, hosts=at_hosts, spreads=recovery == "spread")
+        victim = Victim(folder, chance, stack, hosts=at_hosts, spreads=recovery == "spread", durable=durable)
         begun = time.monotonic()
         done: list[str] = []
         try:
@@ -162,8 +165,11 @@ class Daemon:
 class Victim:
     """A running topology, and what can be done to it."""
 
-    def __init__(self, folder: Path, chance: random.Random, stack: ExitStack, *, hosts: bool, spreads: bool) -> None:
+    def __init__(
+        self, folder: Path, chance: random.Random, stack: ExitStack, *, hosts: bool, spreads: bool, durable: bool
+    ) -> None:
         self._spreads = spreads
+        self._durable = durable
         self._folder = folder
         self._chance = chance
         self._stack = stack
@@ -175,6 +181,8 @@ class Victim:
         self.master = self._begin("topology.yaml", *where)
         self._struck: dict[str, datetime] = {}
         """When we have last killed or hung each."""
+        self._pcs_killed = -COPIED_S
+        """When that was over, and the PCS was started again."""
         self._say("Start")
         until(lambda: " Start\n" in self._events(), "all replicas are there, and started")
         self._faults: dict[Callable[[], str], int] = {
@@ -260,9 +268,14 @@ class Victim:
             members = [name for name in living if ring(name) == struck]
             whole = not any(ring(name) == struck for name in lost)
             alone = OPERATORS[struck] == 1 or (len(members) == 1 and whole)
+            if alone and not self._pcs_has_copies():
+                return False
             if not alone and not any(name not in victims and name not in lost for name in members):
                 return False
         return True
+
+    def _pcs_has_copies(self) -> bool:
+        return self._durable or time.monotonic() - self._pcs_killed >= COPIED_S
 
     def _cut(self) -> str:
         replicas = [f"{name}/{number}" for name, count in OPERATORS.items() for number in range(count)]
@@ -275,10 +288,13 @@ class Victim:
         return f"cut {left} | {right}"
 
     def _kill_pcs(self) -> str:
+        if not self._durable and needs_pcs(self._living(), losses(self._events(), self._struck)):
+            return self._kill()
         daemon = self._chance.choice(self._daemons)
         daemon.kill()
         time.sleep(self._chance.uniform(0.0, 1.0))
         daemon.start()
+        self._pcs_killed = time.monotonic()
         return f"kill and restart PCS {daemon.name}"
 
     def _kill_master(self) -> str:
@@ -338,6 +354,12 @@ def losses(events: str, struck: Mapping[str, datetime]) -> set[str]:
     lost = {name for name, (when, waited) in waits.items() if waited and when > lately}
     unheard = {name for name, when in struck.items() if name not in waits or waits[name][0] < when}
     return lost | {name for name in unheard if struck[name] > lately}
+
+
+def needs_pcs(living: Iterable[str], lost: Iterable[str]) -> bool:
+    """Whether somebody is lost of whose ring nobody is left: if anybody has its copies, its PCS has."""
+    left = {ring(name) for name in set(living).difference(lost)}
+    return any(ring(name) not in left for name in lost)
 
 
 def ring(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chaos import disturbed, reference
+from chaos import disturbed, needs_pcs, reference
 from every_death import borne, deaths
 
 pytestmark = [pytest.mark.cluster, pytest.mark.serial]
@@ -45,3 +45,12 @@ def test_all_deaths_are_among_them() -> None:
     assert len(every) == 8 + 23 + 3
     assert {"sums 0", "sums 2"} in every and {"numbers 1", "sums.sink 0"} in every and {"some 0"} in every
     assert {"some 0", "some 1"} not in every, "nobody would be left who has their copies"
+
+
+def test_chaos_knows_whose_copies_only_a_pcs_has() -> None:
+    """Seeds 94003 and 94063: it killed the PCS of a sink that it had killed just before."""
+    living = ["counts 0", "counts 1", "fresh 2"]
+    assert needs_pcs(living, {"counts.sink 0"}), "the kernel is done with it, or not yet:"
+    assert needs_pcs([*living, "counts.sink 0"], {"counts.sink 0"})
+    assert needs_pcs(living, {"fresh 2"}), "with spread, its peers had died before"
+    assert not needs_pcs(living, {"counts 1"}) and not needs_pcs(living, ())
