@@ -123,8 +123,7 @@ def _pipe(session: Session, interrupts: Interrupts) -> None:
             return
         if interrupts.count and not draining:
             draining = True
-            session.skip_wait()
-            session.do(Stop())
+            session.end_early()
         if interrupts.count > 1:
             raise RunFailed("stopped at once; the output is what was committed by then")
         if session.idle:

@@ -29,7 +29,7 @@ from dadstorm.wire.control import Shake
 from dadstorm.wire.endpoint import Endpoint
 from pcs.folders import make_folder
 from pcs.private import PrivatePcs
-from puppetmaster.commands import Start, Stop
+from puppetmaster.commands import Start
 from puppetmaster.deployment import Deployment, finished_rows
 from puppetmaster.eventlog import EventLog
 from puppetmaster.hosts import Hosts, place
@@ -246,8 +246,7 @@ def _watch(session: Session, progress: Progress, interrupts: Interrupts) -> None
         if interrupts.count and not draining:
             draining = True
             progress.note("draining: what is under way comes out (^C again: stop at once)")
-            session.skip_wait()
-            session.do(Stop())
+            session.end_early()
         if interrupts.count > 1:
             raise RunFailed("stopped at once; the output is what was committed by then")
         session.turn(LISTEN_MS)

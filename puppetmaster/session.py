@@ -101,6 +101,13 @@ class Session:
         self._resume_at = 0.0
         self._queue.clear()
 
+    def end_early(self) -> None:
+        """Drain now: what was queued is forgotten, and who was not started yet is, as it could not end otherwise."""
+        self.skip_wait()
+        if not all(map(self.deployment.is_started, range(len(self.deployment.plan.operators)))):
+            self.do(Start())
+        self.do(Stop())
+
     @property
     def idle(self) -> bool:
         """Everything that was asked for was done and shown."""
@@ -109,8 +116,8 @@ class Session:
     @property
     def held_up(self) -> list[str]:
         """What keeps the run from ever finishing, in words."""
-        plan = self.deployment.plan
-        waiting = [f"{one.name} is not started" for i, one in enumerate(plan.operators) if not self._is_started(i)]
+        operators = enumerate(self.deployment.plan.operators)
+        waiting = [f"{one.name} is not started" for i, one in operators if not self.deployment.is_started(i)]
         frozen = [
             f"{self.deployment.script_name(peer)} is frozen"
             for peer, incarnation in sorted(self._frozen.items())
@@ -118,9 +125,6 @@ class Session:
         ]
         cut = [f"{left} and {right} are cut off from each other" for left, right in self.deployment.partitions.between]
         return waiting + frozen + cut
-
-    def _is_started(self, index: int) -> bool:
-        return self.deployment.is_started(index)
 
     # -- commands ------------------------------------------------------------------------------------------------
 

@@ -378,6 +378,7 @@ def main() -> int:
     )
     parser.add_argument("--recovery", choices=("respawn", "spread"), default="respawn", help="of --exhaustive")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored in the background, and by all that we start.
     if options.exhaustive:
         return every_death(options.recovery)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))

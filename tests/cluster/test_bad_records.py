@@ -57,7 +57,7 @@ def test_a_broken_record_fails_the_run_and_is_shown_with_its_place(tmp_path: Pat
     topology(tmp_path, CSV, "fail")
     outcome = run("run", "t.yaml", cwd=tmp_path)
     assert outcome.code == 1, outcome.err
-    assert outcome.err.startswith(f"failed: {tmp_path}/s.csv:21: ")
+    assert f"\nfailed: {tmp_path}/s.csv:21: " in f"\n{outcome.err}"
     assert error in outcome.err
     assert "the record: " in outcome.err
     assert "on_error: skip, or dead-letter" in outcome.err, "what can be done about it"

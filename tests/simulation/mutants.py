@@ -323,7 +323,7 @@ def a_slice_resumes_with_the_first_answer() -> Patches:
     yield Seeking, "answered", answered
 
 
-@mutant
+@rare("test_core_seeking.py")
 def a_slice_resumes_with_the_oldest_copy() -> Patches:
     """Of several copies, the wrong one is taken."""
     usual = Seeking.answered
@@ -443,6 +443,10 @@ def a_drained_stream_ends_where_it_stands_whoever_is_ahead() -> Patches:
 
 def main() -> int:
     """All mutants, or those whose names hold one of the arguments; how soon each is caught."""
+    if any(word.startswith("-") for word in sys.argv[1:]):
+        print("usage: scripts/mutants [WORD ...]: all mutants, or those whose names hold one of the words; these are:")
+        print("\n".join(MUTANTS))
+        return 0 if sys.argv[1] in ("-h", "--help") else 2
     names = [name for name in MUTANTS if not sys.argv[1:] or any(word in name for word in sys.argv[1:])]
     by_tests = escaped = 0
     for name in names:
