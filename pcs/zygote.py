@@ -60,6 +60,11 @@ takes ``numpy.ma`` with the first array it gets, and that alone is most of what 
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+MAPPED_BYTES_MIN, FREE_BYTES_MAX = 8 << 20, 32 << 20
+"""From what size on memory is mapped for itself, and how much may be free at the heap's end before it is given back to
+the kernel. A column of a tile has a megabyte, is freed within milliseconds and wanted again at once: given back, it has
+to be got page by page, zeroed, each time, which is a tenth and more of all CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +105,20 @@ def start(
         with loading():
             for module in WARM:
                 importlib.import_module(module)
+        _keep_freed_memory()
         Zygote(Line(theirs), lifeline, nest).run()
         if sockets is not None:
             shutil.rmtree(sockets, ignore_errors=True)
         status = 0
     finally:
         os._exit(status)
+
+
+def _keep_freed_memory() -> None:
+    """For whoever is forked from here on; where the C library is not GNU's, it goes by its own rules."""
+    with contextlib.suppress(AttributeError):
+        _libc.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN)
+        _libc.mallopt(_M_TRIM_THRESHOLD, FREE_BYTES_MAX)
 
 
 class Zygote:

@@ -21,6 +21,9 @@ from dadstorm.operators.keys import Keys
 from dadstorm.operators.table import ONE_KEY, kept, numbered_table, state_table
 from dadstorm.plan import Operator
 
+_MANY = 16
+"""If one key of so many has changed, it is quicker to look through all than to sort those that have."""
+
 
 def make_count(operator: Operator, schema: pa.Schema) -> Kernel:
     return CountBy(operator, schema) if operator.params["by"] else Count(operator)
@@ -88,7 +91,10 @@ class CountBy:
         if not self._touched:
             return None
         changed, self._touched = np.concatenate(self._touched), []
-        changed.sort()
+        if len(changed) * _MANY > len(self._keys):
+            changed = self._changed[: len(self._keys)].nonzero()[0]
+        else:
+            changed.sort()
         self._changed[changed] = False
         keys, counts = self._keys.table(changed), {"count": pa.array(self._counts[changed])}
         return numbered_table(changed, keys, counts) if self.numbered else state_table(keys, counts)
