@@ -35,6 +35,8 @@ TINY = 10
 Side = Callable[[Workload, Path, Path], tuple[Cost, Verdict]]
 """(workload, data, empty folder) → what it cost, and whether what came out is right."""
 EXPECTED = "expected.csv"
+FUNCTIONS = str(Path(__file__).resolve().parent / "benchkit")
+"""Where ``bench_functions`` is: processes that a peer starts for Python have to find it, too."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def side_of(peer: peers.Peer, keep: Path) -> Side:
             first = peer.before(python, workload.name, data, folder)
             subprocess.run(first, check=True, stdout=subprocess.DEVNULL)
         command = peer.command(python, workload.name, data, folder)
-        cost = measured(command, cwd=folder, environment=peer.environment, within_s=1800)
+        environment = {"PYTHONPATH": FUNCTIONS, **peer.environment}
+        cost = measured(command, cwd=folder, environment=environment, within_s=1800)
         return cost, judged(list(folder.glob(peer.outputs)), data / EXPECTED, workload.kind, peer.reading)
 
     return run
