@@ -382,7 +382,7 @@ def main() -> int:
     if options.exhaustive:
         return every_death(options.recovery)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    wrong = 0
+    wrong = done = 0
     try:
         wanted = reference(folder / "reference")
         for number in range(options.rounds):
@@ -394,10 +394,14 @@ def main() -> int:
                 print(f"kept: {folder / str(seed)}")
             else:
                 shutil.rmtree(folder / str(seed))
+            done += 1
+    except KeyboardInterrupt:
+        print(f"stopped after {done} rounds, {wrong} wrong; what was running has been ended")
+        return 130
     finally:
         if not wrong:
             shutil.rmtree(folder, ignore_errors=True)
-    print(f"{options.rounds} rounds, {wrong} wrong")
+    print(f"{done} rounds, {wrong} wrong")
     return 1 if wrong else 0
 
 

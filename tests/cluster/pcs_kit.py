@@ -98,7 +98,9 @@ def pcs(
         command.err.wait_for("pcs listens on")
         found = re.search(r"listens on tcp://(\S+),", command.err.text)
         assert found
-        yield command, found[1]
-        with suppress(ProcessLookupError):
-            command.process.send_signal(signal.SIGTERM)
-        command.process.wait(20)
+        try:
+            yield command, found[1]
+        finally:  # Killed, it would leave its replicas to the next PCS.
+            with suppress(ProcessLookupError):
+                command.process.send_signal(signal.SIGTERM)
+            command.process.wait(20)
