@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from dadstorm.core.growing import room
 from dadstorm.core.kernel import Kernel, Output
 from dadstorm.core.line import Ints
 from dadstorm.core.numbered import SLOT
@@ -61,8 +62,10 @@ class CountBy:
         self._schema = operator.schema
         self._fields: list[int] = operator.params["by"]
         self._keys = Keys([schema.field(field).type for field in self._fields])
-        self._counts = np.zeros(1024, dtype=np.int64)
-        self._changed = np.zeros(1024, dtype=bool)
+        self._known = 0
+        """How many slots there are values for."""
+        self._counts = np.empty(0, dtype=np.int64)
+        self._changed = np.empty(0, dtype=bool)
         self._touched: list[Ints] = []
         """The slots that have changed since the last delta, each once: nobody has to look at all there are."""
         self.numbered = True
@@ -91,8 +94,8 @@ class CountBy:
         if not self._touched:
             return None
         changed, self._touched = np.concatenate(self._touched), []
-        if len(changed) * _MANY > len(self._keys):
-            changed = self._changed[: len(self._keys)].nonzero()[0]
+        if len(changed) * _MANY > self._known:
+            changed = self._changed[: self._known].nonzero()[0]
         else:
             changed.sort()
         self._changed[changed] = False
@@ -110,14 +113,13 @@ class CountBy:
         self._counts[slots] = values["count"].to_numpy(zero_copy_only=False)
 
     def _grow(self) -> None:
-        """Room for every slot; doubled, so that a key costs the same however many there are."""
-        size = len(self._counts)
-        while size < len(self._keys):
-            size *= 2
-        if size > len(self._counts):
-            extra = size - len(self._counts)
-            self._counts = np.concatenate([self._counts, np.zeros(extra, dtype=np.int64)])
-            self._changed = np.concatenate([self._changed, np.zeros(extra, dtype=bool)])
+        """Begin at nothing for every new slot."""
+        known, self._known = self._known, len(self._keys)
+        if self._known > known:
+            self._counts = room(self._counts, known, self._known)
+            self._changed = room(self._changed, known, self._known)
+            self._counts[known : self._known] = 0
+            self._changed[known : self._known] = False
 
 
 def _output(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

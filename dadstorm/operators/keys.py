@@ -157,7 +157,8 @@ class Keys:
             least, most = min(least, int(values.min())), max(most, int(values.max()))
             self._range = (least, most)
         width = most - least + 1
-        if self._dense is None and self._range is not None and close(width, self._size):
+        # Of the first batch all keys may be different; whether they were is known with the second.
+        if self._dense is None and self._range is not None and close(width, self._size or len(column)):
             self._settle()
             self._dense, self._near = Dense(self._columns[0].numbers), None
             self._places, self._others = Places(), {}
