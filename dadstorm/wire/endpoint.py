@@ -171,13 +171,23 @@ class Endpoint:
             )
         with contextlib.suppress(_NotAllowed):
             outbox = self._outbox(address)
-            if self._fleeting:
-                with contextlib.suppress(zmq.Again):
+            try:
+                if address in self._waiting:
+                    self._waiting[address].send(frames)
+                else:
                     outbox.send_multipart(frames, zmq.NOBLOCK, copy=False)
-            elif address in self._waiting:
-                self._waiting[address].send(frames)
-            else:
-                outbox.send_multipart(frames, copy=False)
+            except zmq.Again:
+                if not self._fleeting:
+                    self._refused(address)
+
+    def _refused(self, address: str) -> None:
+        """Whoever is there has refused to talk to us: ZeroMQ has given the connection up for good, and would wait for
+        ever. What is sent next tries it anew."""
+        self.drop(f"{address} refuses to talk to us: it has other keys, or is none of ours")
+        bytes_max = self._may_be_gone.get(address)
+        self.hang_up(address)
+        if bytes_max is not None:
+            self.may_be_gone(address, bytes_max)
 
     def may_be_gone(self, address: str, bytes_max: int = WAITING_BYTES_MAX) -> None:
         """Know, before anything is sent there, that somebody may go and never come back."""
@@ -240,9 +250,12 @@ class Endpoint:
     def receive(self, timeout_ms: float) -> tuple[list[Received], set[int]]:
         """Wait for something, at most so long: the messages that are there, and the extra fds that woke us."""
         self._leave_if_forked()
-        for waiting in self._waiting.values():
+        for address, waiting in list(self._waiting.items()):
             if waiting:
-                waiting.flush()
+                try:
+                    waiting.flush()
+                except zmq.Again:
+                    self._refused(address)
         ready = dict(self._poller.poll(math.ceil(timeout_ms)))
         messages: list[Received] = []
         for source in ready:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -48,19 +49,20 @@ class Waiting:
             self.dropped += 1
 
     def flush(self) -> None:
-        """Send what waits, unless the connection is lost."""
+        """Send what waits, unless the connection is lost; zmq.Again if there will never be one."""
         self._look()
         while self._messages and (self._there or (self._there is None and self._room > 0)):
             frames = self._take()
             self._room -= sum(map(len, frames))
-            self._socket.send_multipart(frames, copy=False)
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Give up the watch, and give ZeroMQ what waits: it may still reach somebody who comes soon."""
         self._socket.disable_monitor()
         self._events.close(linger=0)
-        while self._messages:
-            self._socket.send_multipart(self._take(), copy=False)
+        with suppress(zmq.Again):  # Who has refused the connection gets nothing.
+            while self._messages:
+                self._socket.send_multipart(self._take(), zmq.NOBLOCK, copy=False)
 
     def _look(self) -> None:
         """Whether the connection was made or lost since we last looked."""

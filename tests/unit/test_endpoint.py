@@ -1,6 +1,10 @@
-"""An endpoint is told addresses by others: one that is none must not end the process that is told it."""
+"""An endpoint is told addresses by others: one that is none, or whose owner refuses us, must not end or stop us."""
 
 from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -28,3 +32,39 @@ def test_what_looks_like_an_address_and_is_none_is_harmless(
             endpoint.send(address, control.Stop())
     finally:
         endpoint.close()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("may_be_gone", [False, True])
+@pytest.mark.parametrize("who", ["nobody", "stranger", "wrong client", "wrong server"])
+def test_who_is_refused_is_not_held_up(tmp_path: Path, who: str, may_be_gone: bool) -> None:
+    """ZeroMQ gives a connection up for good whose handshake was refused; a send without a connection would block."""
+    for name in ("right", "wrong"):
+        keys.make(str(tmp_path / name))
+    right, wrong = (keys.load(str(tmp_path / name)) for name in ("right", "wrong"))
+    theirs = {
+        "nobody": None,
+        "stranger": wrong,
+        "wrong client": replace(right, client_public=wrong.client_public, client_secret=wrong.client_secret),
+        "wrong server": replace(right, server_public=wrong.server_public),
+    }[who]
+    token = bytes(TOKEN_BYTES)
+    guarded = Endpoint(token, keys=right)
+    refused = Endpoint(token, keys=theirs)
+    try:
+        with capture_logs():
+            address = guarded.bind("tcp://127.0.0.1:0")
+            if may_be_gone:
+                refused.may_be_gone(address)
+            # One that is told so finds its connection given up; what the others say is not answered, or waits for one.
+            told = who in ("nobody", "wrong client") and not may_be_gone
+            began, rounds = time.monotonic(), 0
+            while rounds < 30 or (told and not refused.dropped):
+                refused.send(address, control.Stop())
+                refused.receive(0)
+                assert guarded.receive(20)[0] == []
+                assert time.monotonic() - began < 30, "the connection was never given up"
+                rounds += 1
+    finally:
+        refused.close()
+        guarded.close()
