@@ -14,8 +14,8 @@ alone: a user's code gets a process of its own, and the time that it takes runs 
 with dead letters. IDs are the same as ever, and so is the output.
 
 Only who watches single operators could tell: under an audit, with full logging, a script or a console, and where state
-is kept on disk by operator, nothing is chained. Who attaches to a run finds chains; commands take their members' names
-for them.
+is kept on disk by operator, nothing is chained, nor run in lanes (see ``lanes``). Who attaches to a run finds chains;
+commands take their members' names for them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from __future__ import annotations
 import msgspec
 
 from dadstorm.core.ports import MAIN
+from dadstorm.lanes import BUILT_IN, in_lanes
 from dadstorm.plan import Input, Operator, Plan
 
-CHAINED = ("filter", "dup", "split", "count", "uniq")
 KEEP_KEYS = ("filter", "dup")
 """Operators whose outputs have the fields of their parents, as they are."""
 JOINT = "+"
@@ -35,9 +35,10 @@ NAME_MAX = 150
 
 
 def chained(plan: Plan) -> Plan:
-    """The plan with its chains as operators."""
+    """The plan with its chains as operators, in lanes."""
     if not plan.chain or plan.audit or plan.logging == "full" or plan.durable is not None or plan.script:
         return plan
+    plan = in_lanes(plan)
     chains: list[list[Operator]] = []
     at: dict[str, list[Operator]] = {}
     for operator in plan.operators:
@@ -56,11 +57,11 @@ def chained(plan: Plan) -> Plan:
 
 def _follows(plan: Plan, operator: Operator) -> bool:
     """Whether an operator reads one other that nobody else reads, and both could be members."""
-    if operator.kind not in CHAINED or len(operator.inputs) != 1 or operator.inputs[0].port != MAIN:
+    if operator.kind not in BUILT_IN or len(operator.inputs) != 1 or operator.inputs[0].port != MAIN:
         return False
     before = plan[operator.inputs[0].operator]
     return (
-        before.kind in (*CHAINED, "source")
+        before.kind in (*BUILT_IN, "source")
         and len(plan.consumers(before.name)) == 1
         and "dead-letter" not in (before.on_error, operator.on_error)
         and before.slices == operator.slices

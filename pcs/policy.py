@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dadstorm.chains import CHAINED, JOINT
+from dadstorm.chains import JOINT
 from dadstorm.custom_load import module_problem
 from dadstorm.errors import UserError
+from dadstorm.lanes import BUILT_IN
 from dadstorm.plan import REPLICAS_MAX as RING_MAX
 from dadstorm.plan import SLICES_MAX, SPARK_FORMATS, Operator, Plan
 from dadstorm.spark import java
@@ -33,7 +34,7 @@ PLAN_BYTES_MAX = 8 << 20
 OPERATORS_MAX = 10_000
 NESTS = ".pcs-"
 """How the private folders of PCSs below ``runs`` begin."""
-KINDS = ("filter", "uniq", "count", "dup", "split", "custom")
+KINDS = (*BUILT_IN, "custom")
 _RUN = re.compile(r"[0-9a-f]{0,64}\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\Z")
 
@@ -222,7 +223,7 @@ def _fits(operator: Operator) -> bool:
         operator.name == JOINT.join(member.name for member in members)
         and operator.kind == ("source" if kinds[0] == "source" else "chain")
         and operator.params == members[0].params
-        and set(kinds[1:]) <= set(CHAINED)
-        and kinds[0] in (*CHAINED, "source")
+        and set(kinds[1:]) <= set(BUILT_IN)
+        and kinds[0] in (*BUILT_IN, "source")
         and not any(member.members for member in members)
     )

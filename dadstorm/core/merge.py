@@ -2,20 +2,19 @@
 
 This is the DADSTORM report's merge operator for whole batches. The input number is already packed into ``sub`` (see
 ``line``), so comparing (seq, sub) also breaks ties by input stream, and no two rows compare equal. Where seq and sub
-fit into one int64 together, that is the key. If the keys of all runs together have no gaps, each tells its row's place;
-numbers in long runs are put there right away. Otherwise the keys are sorted: a stable sort over runs that are already
-sorted is a merge, as NumPy's timsort finds the runs.
+fit into one int64 together, that is the key. If the keys of all runs together have no gaps, each tells its row's place,
+and each place its row's ID; numbers in long runs are put there right away. Otherwise the keys are sorted: a stable sort
+over runs that are already sorted is a merge, as NumPy's timsort finds the runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from dadstorm.core.line import SUB_BITS_MAX, Ints
 from dadstorm.core.rows import Rows
@@ -42,33 +41,37 @@ def merge(runs: Sequence[Rows], sub_bits: int) -> Rows:
         places, taken = key - least, np.zeros(count, dtype=bool)
         taken[places] = True
         if taken.all():  # Else two rows have one ID: a producer is wrong, but no row may be lost by it here.
-            if count >= _LONG * len(runs) and _are_numbers(runs):
-                return _put(runs, places)
-            order = np.empty_like(places)
-            order[places] = np.arange(count)
-            return Rows.concat(runs).take(order)
+            whole = np.arange(least, least + count)
+            seq, sub = (whole >> sub_bits) + first, whole & ((1 << sub_bits) - 1)
+            return Rows(seq if sub_bits else whole, sub, _laid(runs, places))
     return Rows.concat(runs).take(key.argsort(kind="stable"))
 
 
-def _are_numbers(runs: Sequence[Rows]) -> bool:
+def _laid(runs: Sequence[Rows], places: Ints) -> pa.RecordBatch:
+    """The fields of all runs, each row in its place."""
+    parts = [run.data for run in runs]
+    if len(places) >= _LONG * len(runs) and _are_numbers(parts):
+        return _put(parts, places)
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return pc.take(pa.concat_batches(parts), pa.array(order), boundscheck=False)
+
+
+def _are_numbers(parts: Sequence[pa.RecordBatch]) -> bool:
     """Whether all fields are columns of plain numbers, which can be written anywhere."""
     return all(
-        pa.types.is_int64(column.type) or pa.types.is_float64(column.type) for column in runs[0].data.columns
-    ) and not any(column.null_count for run in runs for column in run.data.columns)
+        pa.types.is_int64(column.type) or pa.types.is_float64(column.type) for column in parts[0].columns
+    ) and not any(column.null_count for part in parts for column in part.columns)
 
 
-def _put(runs: Sequence[Rows], places: Ints) -> Rows:
+def _put(parts: Sequence[pa.RecordBatch], places: Ints) -> pa.RecordBatch:
     """Rows of numbers, each in its place: read and written once."""
-
-    def put(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        whole = np.empty(len(places), dtype=parts[0].dtype)
+    columns = []
+    for number, field in enumerate(parts[0].schema):
+        whole = np.empty(len(places), dtype=field.type.to_pandas_dtype())
         start = 0
         for part in parts:
-            whole[places[start : start + len(part)]] = part
-            start += len(part)
-        return whole
-
-    schema = runs[0].data.schema
-    columns = [pa.array(put([run.data.column(i).to_numpy() for run in runs])) for i in range(len(schema))]
-    seq, sub = put([run.seq for run in runs]), put([run.sub for run in runs])
-    return Rows(seq, sub, pa.RecordBatch.from_arrays(columns, schema=schema))
+            whole[places[start : start + part.num_rows]] = part.column(number).to_numpy()
+            start += part.num_rows
+        columns.append(pa.array(whole))
+    return pa.RecordBatch.from_arrays(columns, schema=parts[0].schema)

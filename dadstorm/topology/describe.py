@@ -6,6 +6,7 @@ from collections import Counter
 
 from dadstorm.chains import chained
 from dadstorm.core.ports import DEAD_LETTERS
+from dadstorm.lanes import in_lanes
 from dadstorm.plan import Operator, Plan
 from dadstorm.topology.fields import show
 from dadstorm.topology.values import show_size
@@ -79,9 +80,12 @@ def _routing(plan: Plan, operator: Operator) -> str:
 
 
 def _settings(plan: Plan) -> list[str]:
-    chains = [operator.name for operator in chained(plan).operators if operator.members]
+    run = chained(plan)
+    chains = [operator.name for operator in run.operators if operator.members]
+    lanes = [] if run is plan else [one.name for one in in_lanes(plan).operators if one != plan[one.name]]
     return [
         *([f"chained, where nobody looks at single operators: {', '.join(chains)}"] if chains else []),
+        *([f"with one slice to a replica, where nobody looks: {', '.join(lanes)}"] if lanes else []),
         f"window {plan.window_rows} tuples, {show_size(plan.window_bytes)}; "
         f"snapshots every {_time(plan.snapshot_every_ms)}; "
         f"flush every {_time(plan.flush_every_ms)}; span {plan.span}; seed {plan.seed}; logging {plan.logging}",
