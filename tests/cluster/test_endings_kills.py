@@ -5,6 +5,8 @@ After the end of a front end that was killed the others notice and go by themsel
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
 from pathlib import Path
 
@@ -26,9 +28,11 @@ from endings_kit import (
     stuck,
     wait_for,
 )
-from kit import until
+from kit import Running, until
 
 pytestmark = pytest.mark.cluster
+
+TRIES = 5
 
 
 @pytest.fixture
@@ -135,20 +139,35 @@ def test_a_parent_that_is_killed_as_soon_as_it_is_there(diamond: Path, generatio
 @pytest.mark.parametrize("recovery", ["respawn", "spread"])
 @pytest.mark.parametrize("victims", [[0], [1], [5], [1, 2]])
 def test_replicas_that_are_killed_as_soon_as_they_are_there(diamond: Path, victims: list[int], recovery: str) -> None:
-    """Nobody knows of the others yet; they are started again."""
+    """Nobody knows of the others yet; they are started again. On a busy machine the kills may come so late that the run
+    has begun, and with both replicas of an operator their state is gone: then once more."""
     (diamond / "diamond.yaml").write_text(f"recovery: {recovery}\n{DIAMOND}")
-    with started(diamond) as command:
-        family = psutil.Process(command.process.pid)
-        until(lambda: len(descendants(family, 2)) > max(victims), "they are there")
-        there = descendants(family, 2)
-        for number in victims:
-            there[number].kill()
-        wait_for(command, RUNNING)
-        command.interrupt()
-        outcome = command.ended(20)
-    nothing_is_left()
-    assert "Traceback" not in outcome.err
+    for _ in range(TRIES):
+        with started(diamond) as command:
+            family = psutil.Process(command.process.pid)
+            until(lambda: len(descendants(family, 2)) > max(victims), "they are there")  # noqa: B023
+            there = descendants(family, 2)
+            for number in victims:
+                there[number].kill()
+            late = begun(command)
+            until(lambda: rows_written(diamond) > 0 or command.process.poll() is not None, "it goes on")  # noqa: B023
+            with contextlib.suppress(ProcessLookupError):  # It is over.
+                command.interrupt()
+            outcome = command.ended(20)
+        nothing_is_left()
+        assert "Traceback" not in outcome.err
+        if not late or outcome.code == 0:
+            break
+        assert "all copies of it are gone" in outcome.err
+        shutil.rmtree(diamond / "runs")
+        shutil.rmtree(diamond / "out", ignore_errors=True)
     assert is_a_prefix(outcome.ok()) > 0
+
+
+def begun(command: Running) -> bool:
+    """Whether Start has been said."""
+    (log,) = (command.cwd / "runs").glob("*/puppetmaster.log")
+    return '"start"' in log.read_text()
 
 
 @pytest.mark.parametrize(
