@@ -150,7 +150,7 @@ def test_replicas_that_are_killed_as_soon_as_they_are_there(diamond: Path, victi
             for number in victims:
                 there[number].kill()
             late = begun(command)
-            until(lambda: rows_written(diamond) > 0 or command.process.poll() is not None, "it goes on")  # noqa: B023
+            until(lambda: rows_written(diamond) > 0 or command.process.poll() is not None, "it goes on")
             with contextlib.suppress(ProcessLookupError):  # It is over.
                 command.interrupt()
             outcome = command.ended(20)
