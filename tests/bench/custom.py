@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from benchkit import bench_functions
-from benchkit.marginal import cpu_us
+from benchkit.marginal import Point, cpu_us
 from benchkit.report import save, table, warn_if_busy
 
 TOPOLOGY = """
@@ -56,11 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("out/bench"), help="for the JSON (%(default)s)")
     options = parser.parse_args(arguments)
     warn_if_busy()
-    without = cpu_us(through("dup: "), options.tuples, options.rounds, "dup")
+    points = [Point("dup", through("dup: "), options.tuples)]
+    points += [Point(name, through(CALL.format(name=name)), options.tuples) for name in options.function]
+    without, *wholes = cpu_us(points, options.rounds)
     rows, found = [], {}
-    for name in options.function:
+    for name, whole in zip(options.function, wholes, strict=True):
         alone = alone_us(FUNCTIONS[name], min(options.tuples, 500_000), options.rounds)
-        whole = cpu_us(through(CALL.format(name=name)), options.tuples, options.rounds, name)
         found[name] = {"with_us": whole, "dup_us": without, "alone_us": alone, "above_us": whole - without - alone}
         rows.append([name, f"{whole:.3f}", f"{without:.3f}", f"{alone:.3f}", f"{whole - without - alone:.3f}"])
     print(f"CPU µs for each of {options.tuples:,} tuples of two fields (goal: {GOAL_US} above the function itself)")

@@ -4,9 +4,11 @@ Each axis varies one thing and leaves the rest:
 
     tuples     10^5 to 10^7, counted by 10,000 keys
     keys       10^3 to 10^6 keys of state
+    known      the same, of tuples that come when nearly all keys are known
     operators  1, 2, 4, 8 filters in a row: what each of them adds, against a source that goes straight to its sink
     hops       the same with ``chain: false``: each filter is a process of its own
     slices     1 to 16 slices of the count, at one replica
+    apart      the same with ``chain: false``: they are not run as one
     state      10^3 to 10^6 keys of state, of which 1000 change from one snapshot to the next
 
 Generated tuples are counted by key, and every count is written. What is shown is CPU of all processes, start-up taken
@@ -29,7 +31,7 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchkit.marginal import cpu_us
+from benchkit.marginal import FEW, Point, cpu_us
 from benchkit.report import lines, save, say, table, warn_if_busy
 
 from dadstorm.core.rows import Rows
@@ -45,15 +47,20 @@ sources:
 """
 COUNT = "operators:\n  counts: {{input: made, count: key, slices: {slices}}}\n"
 KEYS = 10_000
-GOALS = {"tuples": "15%", "keys": "15%", "operators": "15%", "hops": "15%", "slices": "20%", "state": "none"}
+GOALS = {
+    "tuples": "15%", "keys": "15%", "known": "15%", "operators": "15%", "hops": "15%", "slices": "20%", "apart": "20%",
+    "state": "none"}  # fmt: skip
 UNITS = {"operators": "CPU µs/operator", "hops": "CPU µs/hop", "state": "CPU µs/snapshot"}
 CHANGES = 1000
+TWICE, TIMES = 2, 3
+"""After twice as many tuples as elsewhere nearly all keys are known; three times that are taken in all."""
 SNAPSHOTS = 3000
 """So many that everything is folded at least once."""
 
 
-def counted(keys: int = KEYS, slices: int = 1) -> Callable[[int], str]:
-    return lambda tuples: (SOURCE + COUNT).format(keys=keys, tuples=tuples, slices=slices)
+def counted(keys: int = KEYS, slices: int = 1, chain: bool = True) -> Callable[[int], str]:
+    text = SOURCE + COUNT + f"chain: {str(chain).lower()}\n"
+    return lambda tuples: text.format(keys=keys, tuples=tuples, slices=slices)
 
 
 def in_a_row(operators: int, chain: bool) -> Callable[[int], str]:
@@ -121,30 +128,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     warn_if_busy()
 
-    def cost(topology: Callable[[int], str], what: str, tuples: int = options.tuples) -> float:
-        return cpu_us(topology, tuples, options.rounds, what)
+    def measured(topologies: dict[int, Callable[[int], str]], what: str, less: int = FEW) -> dict[int, float]:
+        tuples = TIMES * less if less > FEW else options.tuples
+        points = [
+            Point(f"{place:,} {what}", made, place if what == "tuples" else tuples, less)
+            for place, made in topologies.items()
+        ]
+        return dict(zip(topologies, cpu_us(points, options.rounds), strict=True))
 
     found: dict[str, dict[int, float]] = {}
     for axis in options.axis:
         if axis == "tuples":
             places = powers(min(100_000, options.most_tuples), options.most_tuples)
-            points = {place: cost(counted(), f"{place:,} tuples", place) for place in places}
-        elif axis == "keys":
+            points = measured({place: counted() for place in places}, axis)
+        elif axis in ("keys", "known"):
             places = powers(min(1000, options.most_keys), options.most_keys)
-            points = {place: cost(counted(keys=place), f"{place:,} keys") for place in places}
+            less = FEW if axis == "keys" else TWICE * options.tuples
+            points = measured({place: counted(keys=place) for place in places}, axis, less)
         elif axis in ("operators", "hops"):
-            chain = axis == "operators"
-            none = cost(in_a_row(0, chain), "no operator")
-            points = {
-                place: (cost(in_a_row(place, chain), f"{place} {axis}") - none) / place
-                for place in powers(1, options.most_operators, 2)
-            }
+            places = [0, *powers(1, options.most_operators, 2)]
+            points = measured({place: in_a_row(place, axis == "operators") for place in places}, axis)
+            none = points.pop(0)
+            points = {place: (cost - none) / place for place, cost in points.items()}
         elif axis == "state":
             places = powers(min(1000, options.most_keys), options.most_keys)
             points = {place: snapshot_us(place) for place in places}
         else:
             places = powers(1, options.most_slices, 2)
-            points = {place: cost(counted(slices=place), f"{place} slices") for place in places}
+            points = measured({place: counted(slices=place, chain=axis == "slices") for place in places}, axis)
         found[axis] = points
         first = next(iter(points.values()))
         told = [[f"{place:,}", f"{value:.3f}", f"{value / first:.2f}"] for place, value in points.items()]

@@ -45,11 +45,13 @@ def test_latency_is_that_of_every_tuple(tmp_path: Path) -> None:
 
 
 def test_scaling_shows_the_cost_of_a_tuple_along_its_axes(tmp_path: Path) -> None:
-    _, found = bench("scaling", "--axis", "operators", "slices", "state", "--most-operators", "1", "--most-slices", "1",
-                     "--most-keys", "1000", "--tuples", "2000", "--rounds", "1", folder=tmp_path)  # fmt: skip
+    _, found = bench("scaling", "--axis", "operators", "known", "apart", "state", "--most-operators", "1",
+                     "--most-slices", "1", "--most-keys", "1000", "--tuples", "2000", "--rounds", "1",
+                     folder=tmp_path)  # fmt: skip
     assert {axis: list(points) for axis, points in found["cpu_us_per_tuple"].items()} == {
         "operators": ["1"],
-        "slices": ["1"],
+        "known": ["1000"],
+        "apart": ["1"],
         "state": ["1000"],
     }
 
