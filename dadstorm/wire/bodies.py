@@ -9,6 +9,8 @@ from dadstorm.core.rows import Rows
 from dadstorm.wire.codec import Frame, Rubbish
 
 _STRING = pa.string()
+_END_BYTES = 8
+"""Of the mark that ends a stream of Arrow's."""
 
 
 def encode_body(content: Rows | pa.RecordBatch) -> memoryview | None:
@@ -43,11 +45,12 @@ def decode_rows(body: Frame, schema: pa.Schema) -> Rows:
 
 
 def encode_table(table: pa.RecordBatch) -> pa.Buffer:
-    """A table with its schema: how snapshots travel."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    """A table with its schema: how snapshots travel. Its size is known, so memory is taken once and not as it grows."""
+    size = table.schema.serialize().size + pa.ipc.get_record_batch_size(table) + _END_BYTES
+    whole = pa.allocate_buffer(size)
+    with pa.ipc.new_stream(pa.FixedSizeBufferWriter(whole), table.schema) as writer:
         writer.write_batch(table)
-    return sink.getvalue()
+    return whole
 
 
 def decode_table(body: Frame) -> pa.RecordBatch:
