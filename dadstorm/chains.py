@@ -38,7 +38,18 @@ def chained(plan: Plan) -> Plan:
     """The plan with its chains as operators, in lanes."""
     if not plan.chain or plan.audit or plan.logging == "full" or plan.durable is not None or plan.script:
         return plan
-    plan = in_lanes(plan)
+    # A source keeps its slices, so whoever is chained to it does.
+    kept = {one.name for chain in _chains(plan) if chain[0].kind == "source" for one in chain}
+    plan = in_lanes(plan, kept)
+    chains = _chains(plan)
+    if len(chains) == len(plan.operators):
+        return plan
+    names = {one.name: JOINT.join(member.name for member in chain) for chain in chains for one in chain}
+    return msgspec.structs.replace(plan, operators=tuple(_joined(chain, names) for chain in chains))
+
+
+def _chains(plan: Plan) -> list[list[Operator]]:
+    """The operators of a plan, each with those that it is chained to."""
     chains: list[list[Operator]] = []
     at: dict[str, list[Operator]] = {}
     for operator in plan.operators:
@@ -49,10 +60,7 @@ def chained(plan: Plan) -> Plan:
             chain = [operator]
             chains.append(chain)
         at[operator.name] = chain
-    if len(chains) == len(plan.operators):
-        return plan
-    names = {one.name: JOINT.join(member.name for member in chain) for chain in chains for one in chain}
-    return msgspec.structs.replace(plan, operators=tuple(_joined(chain, names) for chain in chains))
+    return chains
 
 
 def _follows(plan: Plan, operator: Operator) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dadstorm.core.holder import Holder
 from dadstorm.core.messages import PCS, Beat, Copy, Peer, Seek, Settle
 from dadstorm.core.replica import give
+from dadstorm.errors import RunFailed
 from dadstorm.heart import BEAT_EVERY_S
 from dadstorm.plan import Plan
 from dadstorm.wire import control
@@ -33,11 +34,22 @@ class Copies:
         self._holder = Holder(PCS, incarnation)
         self._next_beat = 0.0
 
-    def hold(self, message: Copy | Settle | Seek, body: Frame | None, child: Child | None) -> None:
-        """Do what a holder does, and answer the child that asked for it."""
+    def hold(
+        self, message: Copy | Settle | Seek, body: Frame | None, child: Child | None
+    ) -> control.Failed | None:
+        """Do what a holder does, and answer the child that asked for it; or why the run cannot go on."""
         if child is None:
             self._endpoint.drop(f"a {type(message).__name__} of a replica that is not ours")
-        elif isinstance(message, Seek):
+            return None
+        try:
+            self._hold(message, body, child)
+        except RunFailed as error:
+            why = f"the copy of the state of {child.name}: {error}"
+            return control.Failed(message.operator, message.replica, "run", why, None)
+        return None
+
+    def _hold(self, message: Copy | Settle | Seek, body: Frame | None, child: Child) -> None:
+        if isinstance(message, Seek):
             for index in message.slices:
                 found = give(self._holder, PCS, message, index)
                 self._send(child.bind, found.message, found.table)

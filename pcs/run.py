@@ -100,7 +100,10 @@ class Run:
             if child is not None and message.incarnation == child.incarnation:
                 child.heard = time.monotonic()
         elif isinstance(message, Copy | Settle | Seek):
-            self._copies.hold(message, received.body, self._children.get(Peer(message.operator, message.replica)))
+            child = self._children.get(Peer(message.operator, message.replica))
+            failure = self._copies.hold(message, received.body, child)
+            if failure is not None and child is not None:
+                self._give_up(child, failure)
         elif isinstance(message, control.Adopted):
             self._on_adopted(message)
         elif isinstance(message, Down):

@@ -10,6 +10,7 @@ the known ones end, and all that is said of a key are 64-bit integers. ``write``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 
 from dadstorm.core.growing import room
 from dadstorm.core.line import Ints
+from dadstorm.errors import RunFailed
 
 SLOT = "slot"
 """The column with a key's number, the same in all tables of a slice; those that are known go from 0 without a gap."""
 _NO_INTS: Ints = np.empty(0, dtype=np.int64)
+HEAVY_BYTES = 1 << 30
+"""What weighs so much together is left in several tables: one holds less than 2 GiB of text."""
 
 
 class Numbered:
@@ -62,7 +66,7 @@ class Numbered:
         if self._whole is not None or not self._size:
             return [] if self._whole is None else [self._whole]
         slots = pa.array(np.arange(self._size, dtype=np.int32))
-        keys = pa.concat_batches(self._keys)
+        keys = whole(self._keys)
         values = [pa.array(column[: self._size].copy()) for column in self._values.values()]
         names = [SLOT, *keys.schema.names, *self._values]
         self._keys = [keys]
@@ -71,10 +75,30 @@ class Numbered:
 
 
 def lay_together(tables: list[pa.RecordBatch], first: int) -> None:
-    """Keep a list of tables short: from ``first`` on, each is at least twice as heavy as the next."""
-    while len(tables) > first + 1 and tables[-2].nbytes < 2 * tables[-1].nbytes:
-        newer, older = tables.pop(), tables.pop()
-        tables.append(pa.concat_batches([older, newer]))
+    """Keep a list of tables short: from ``first`` on, each is at least twice as heavy as the next, or heavy."""
+    while len(tables) > first + 1:
+        older, newer = tables[-2].nbytes, tables[-1].nbytes
+        if older >= 2 * newer or older + newer > HEAVY_BYTES:
+            return
+        tables[-2:] = [pa.concat_batches(tables[-2:])]
+
+
+def whole(tables: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The tables as one; RunFailed where they are too large for that."""
+    try:
+        return pa.concat_batches(tables)
+    except pa.ArrowInvalid:
+        raise TooLarge(sum(table.nbytes for table in tables)) from None
+
+
+class TooLarge(RunFailed):
+    """The state of a slice cannot be laid in one table, to be given to anybody."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"the state of a slice has {size >> 20} MB, more than one table takes (2048 MB of text). State that is so "
+            "large is better spread over several replicas, or over more slices that stay apart (chain: false)"
+        )
 
 
 def _columns(table: pa.RecordBatch) -> tuple[list[str], list[str]]:

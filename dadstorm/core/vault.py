@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from dadstorm.core.distinct import distinct, last_rows
 from dadstorm.core.line import START, Ints
-from dadstorm.core.numbered import SLOT, Numbered, lay_together
+from dadstorm.core.numbered import SLOT, Numbered, lay_together, whole
 
 Mark = Mapping[str, Any]
 DRAINED = "drained"
@@ -129,14 +129,14 @@ def grows_only(table: pa.RecordBatch) -> bool:
 def fold(tables: Sequence[pa.RecordBatch], forget: bool) -> pa.RecordBatch:
     """One table with the last row of every key; ``forget`` leaves out keys that are gone: nothing older is left."""
     if len(tables) == 1:
-        whole = tables[0]
+        table = tables[0]
     elif grows_only(tables[0]):
-        whole = pa.concat_batches(tables)
+        table = whole(tables)
     else:
-        whole = _taken(tables, _last(tables))
-    if forget and "gone" in whole.schema.names and whole.column("gone").true_count:
-        whole = whole.filter(pc.invert(whole.column("gone")))
-    return whole
+        table = _taken(tables, _last(tables))
+    if forget and "gone" in table.schema.names and table.column("gone").true_count:
+        table = table.filter(pc.invert(table.column("gone")))
+    return table
 
 
 def _last(tables: Sequence[pa.RecordBatch]) -> Ints:
@@ -146,7 +146,7 @@ def _last(tables: Sequence[pa.RecordBatch]) -> Ints:
         names = [name for name in tables[0].schema.names if name.startswith("key_")]
         if not names:  # Nothing tells rows apart: all are about the same.
             return np.arange(sum(table.num_rows for table in tables))[-1:]
-        codes, values = distinct([pa.concat_arrays([table.column(name) for table in tables]) for name in names])
+        codes, values = distinct(whole([table.select(names) for table in tables]).columns)
         return np.sort(last_rows(codes, len(values[0])))
     slots = np.concatenate([table.column(SLOT).to_numpy() for table in tables])
     if not len(slots):
@@ -168,4 +168,4 @@ def _taken(tables: Sequence[pa.RecordBatch], rows: Ints) -> pa.RecordBatch:
     parts = [
         table.filter(pa.array(among[end - table.num_rows : end])) for table, end in zip(tables, ends, strict=True)
     ]
-    return pa.concat_batches(parts).take(pa.array(np.cumsum(among)[rows] - 1))
+    return whole(parts).take(pa.array(np.cumsum(among)[rows] - 1))

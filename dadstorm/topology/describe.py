@@ -6,7 +6,6 @@ from collections import Counter
 
 from dadstorm.chains import chained
 from dadstorm.core.ports import DEAD_LETTERS
-from dadstorm.lanes import in_lanes
 from dadstorm.plan import Operator, Plan
 from dadstorm.topology.fields import show
 from dadstorm.topology.values import show_size
@@ -82,7 +81,13 @@ def _routing(plan: Plan, operator: Operator) -> str:
 def _settings(plan: Plan) -> list[str]:
     run = chained(plan)
     chains = [operator.name for operator in run.operators if operator.members]
-    lanes = [] if run is plan else [one.name for one in in_lanes(plan).operators if one != plan[one.name]]
+    asked = {one.name: one.slices for one in plan.operators}
+    lanes = [
+        one.name
+        for chain in run.operators
+        for one in chain.members or (chain,)
+        if chain.kind != "source" and chain.slices < asked[one.name]
+    ]
     return [
         *([f"chained, where nobody looks at single operators: {', '.join(chains)}"] if chains else []),
         *([f"with one slice to a replica, where nobody looks: {', '.join(lanes)}"] if lanes else []),

@@ -170,22 +170,27 @@ class Endpoint:
                 "State that is so large is better spread over several replicas; a PCS takes more with --message-mb"
             )
         with contextlib.suppress(_NotAllowed):
-            outbox = self._outbox(address)
             try:
-                if address in self._waiting:
-                    self._waiting[address].send(frames)
-                else:
-                    outbox.send_multipart(frames, zmq.NOBLOCK, copy=False)
+                self._give(address, frames)
             except zmq.Again:
                 if not self._fleeting:
                     self._refused(address)
+                    with contextlib.suppress(zmq.Again):  # Who is there now may be another.
+                        self._give(address, frames)
+
+    def _give(self, address: str, frames: Sequence[Frame]) -> None:
+        outbox = self._outbox(address)
+        if address in self._waiting:
+            self._waiting[address].send(frames)
+        else:
+            outbox.send_multipart(frames, zmq.NOBLOCK, copy=False)
 
     def _refused(self, address: str) -> None:
         """Whoever is there has refused to talk to us: ZeroMQ has given the connection up for good, and would wait for
-        ever. What is sent next tries it anew."""
+        ever. What was given to it is lost; what is sent next tries it anew."""
         self.drop(f"{address} refuses to talk to us: it has other keys, or is none of ours")
         bytes_max = self._may_be_gone.get(address)
-        self.hang_up(address)
+        self.hang_up(address, linger_ms=0)
         if bytes_max is not None:
             self.may_be_gone(address, bytes_max)
 
@@ -226,7 +231,7 @@ class Endpoint:
                 self._poller.register(socket, zmq.POLLIN)
         return socket
 
-    def hang_up(self, address: str) -> None:
+    def hang_up(self, address: str, linger_ms: int = HANDSHAKE_MS_MAX) -> None:
         """Nothing more is to be said to this address; what was is still sent, if it can be soon."""
         socket = self._outboxes.pop(address, None)
         self._stop_waiting(address)
@@ -234,7 +239,7 @@ class Endpoint:
         if socket is not None:
             if self._hears_answers:
                 self._poller.unregister(socket)
-            socket.close(linger=HANDSHAKE_MS_MAX)
+            socket.close(linger=linger_ms)
 
     def also_wake_for(self, fds: Iterable[int]) -> None:
         """Let ``receive`` return early when one of these file descriptors becomes readable."""

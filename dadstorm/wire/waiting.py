@@ -19,6 +19,7 @@ from dadstorm.wire.codec import Frame
 
 WAITING_BYTES_MAX = 16 << 20
 _CONNECTED, _LOST = int(zmq.EVENT_CONNECTED), int(zmq.EVENT_DISCONNECTED)
+_REFUSED = (int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL), int(zmq.EVENT_HANDSHAKE_FAILED_AUTH))
 
 
 class Waiting:
@@ -26,7 +27,7 @@ class Waiting:
 
     def __init__(self, socket: zmq.Socket[bytes], bytes_max: int = WAITING_BYTES_MAX) -> None:
         self._socket = socket
-        self._events = socket.get_monitor_socket(_CONNECTED | _LOST)
+        self._events = socket.get_monitor_socket(_CONNECTED | _LOST | sum(_REFUSED))
         self._room = bytes_max
         """How much ZeroMQ may keep until there is a connection for the first time."""
         self._there: bool | None = None
@@ -40,7 +41,7 @@ class Waiting:
         return len(self._messages)
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Send this after what waits already, or let it wait too."""
+        """Send this after what waits already, or let it wait too; zmq.Again if whoever is there has refused us."""
         self._messages.append(frames)
         self._bytes += sum(map(len, frames))
         self.flush()
@@ -49,7 +50,7 @@ class Waiting:
             self.dropped += 1
 
     def flush(self) -> None:
-        """Send what waits, unless the connection is lost; zmq.Again if there will never be one."""
+        """Send what waits, unless the connection is lost; zmq.Again if whoever is there has refused us."""
         self._look()
         while self._messages and (self._there or (self._there is None and self._room > 0)):
             frames = self._take()
@@ -65,9 +66,11 @@ class Waiting:
                 self._socket.send_multipart(self._take(), zmq.NOBLOCK, copy=False)
 
     def _look(self) -> None:
-        """Whether the connection was made or lost since we last looked."""
+        """Whether the connection was made, lost or refused since we last looked."""
         while self._events.poll(0):
             event = recv_monitor_message(self._events)["event"]
+            if event in _REFUSED:
+                raise zmq.Again
             if event in (_CONNECTED, _LOST):
                 self._there = event == _CONNECTED
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from dadstorm.core.line import END, START
 from dadstorm.core.numbered import SLOT, Numbered
 from dadstorm.core.vault import DRAINED, OUTWEIGHS, Delta, Vault, fold
+from dadstorm.errors import RunFailed
 
 SCHEMA = pa.schema([("key_0", pa.string()), ("value", pa.int64()), ("gone", pa.bool_())])
 
@@ -238,3 +240,36 @@ def test_the_settled_snapshot_of_a_drained_source_says_that_its_stream_ends_ther
     vault.add(Delta(END, None, {"offset": 11, DRAINED: True}))
     assert vault.base() == Delta(8, None, {"offset": 11, DRAINED: True})
     assert Vault(vault.base()).base() == vault.base()
+
+
+def huge() -> pa.RecordBatch:
+    """A table with one key of 1.5 GB, of which nothing is ever touched."""
+    size = 3 << 29
+    ends = pa.py_buffer(np.array([0, size], dtype=np.int32))
+    key = pa.StringArray.from_buffers(1, ends, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
+    return pa.RecordBatch.from_pydict({"key_0": key, "value": pa.array([1])})
+
+
+@pytest.mark.parametrize("fields", [["key_0"], ["key_0", "value"]])
+def test_more_text_than_one_table_takes_is_kept_and_what_cannot_be_given_is_told(fields: list[str]) -> None:
+    """Two gigabytes of text cannot be laid in one column."""
+    vault = Vault()
+    for cut in (1, 2, 3):
+        vault.add(Delta(cut, huge().select(fields)))
+        vault.settle(cut)
+    assert vault.settled == 3
+    with pytest.raises(RunFailed, match=r"a slice has \d+ MB, more than one table takes .* several replicas"):
+        vault.base()
+
+
+def test_heavy_tables_of_numbered_keys_are_left_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dadstorm.core.numbered.HEAVY_BYTES", 1 << 10)
+    vault = Vault()
+    for cut in range(1, 41):
+        vault.add(Delta(cut, numbered({cut - 1: cut}, key=lambda slot: f"{slot:0100}")))
+        vault.settle(cut)
+    assert vault._numbered is not None and 4 <= len(vault._numbered._keys) <= 10
+    found = vault.base().table
+    assert found is not None
+    assert found.column("key_0").to_pylist() == [f"{slot:0100}" for slot in range(40)]
+    assert found.column("value").to_pylist() == list(range(1, 41))

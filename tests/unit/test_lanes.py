@@ -43,6 +43,22 @@ def test_a_replica_has_one_slice_of_an_operator_of_ours(tmp_path: Path) -> None:
     assert "with one slice to a replica, where nobody looks: alone, two" in describe(plan)
 
 
+def test_who_is_chained_to_a_source_keeps_its_slices(tmp_path: Path) -> None:
+    text = (
+        "sources: {lines: {generate: {n: counter, w: {words: {count: 2}}}, count: 10, slices: 4, replicas: 2}}\n"
+        "operators:\n  words: {input: lines, split: w, slices: 4, replicas: 2}\n"
+        "  some: {input: words, filter: n > 1, slices: 4, replicas: 2}\n"
+        "  counts: {input: some, count: w, slices: 4, replicas: 2}\n"
+        "  late: {input: counts, dup: , slices: 8, replicas: 2}"
+    )
+    (tmp_path / "t.yaml").write_text(text)
+    plan = load(str(tmp_path / "t.yaml"), sink="csv")
+    found = chained(plan)
+    assert slices(found) == {"lines+words+some": 4, "counts+late": 2, "late.sink": 1}
+    assert chained(found) == found
+    assert "with one slice to a replica, where nobody looks: counts, late" in describe(plan)
+
+
 def test_slices_that_peers_may_adopt_stay_apart(tmp_path: Path) -> None:
     plan = compiled(tmp_path, "recovery: spread")
     assert in_lanes(plan) is plan

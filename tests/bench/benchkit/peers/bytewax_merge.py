@@ -1,5 +1,5 @@
-"""Bytewax with a source that merges W3's two streams by id itself, as its own ``merge`` does not: W3 as it is asked for,
-resumable like any of its sources."""
+"""Bytewax with a source that merges W3's two streams by id itself, which its own ``merge`` does not: W3 as it is asked
+for, resumable like any of its sources."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ It knows how far it has come by the lengths of lines: to ask the files would cos
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,7 @@ BATCH = 1000
 
 class Both(StatefulSourcePartition):
     def __init__(self, paths, offsets):
-        self._files = [open(path, "rb") for path in paths]
+        self._files = [os.fdopen(os.open(path, os.O_RDONLY), "rb") for path in paths]
         self._offsets = list(offsets)
         for file, offset in zip(self._files, self._offsets, strict=True):
             file.seek(offset)
