@@ -33,6 +33,7 @@ from memory import pss_mb
 
 TOPOLOGY = """
 name: endurance
+chain: false
 sources:
   visits:
     generate: {{n: counter, user: {{int: [1, 5000]}}, page: {{choice: [home, shop, help, blog]}}}}

@@ -32,7 +32,7 @@ sources:
     replicas: 2
 operators:
   words:  {{input: lines, split: text, replicas: 2}}
-  counts: {{input: words, count: text, replicas: 2, slices: 4}}
+  counts: {{input: words, count: text, replicas: 2}}
 """
 CUTS_APART = 1 << 16
 """Lines, at most, between two snapshots of a slice: half of what the window lets each of the source's slices have."""

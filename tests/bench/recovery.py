@@ -40,6 +40,7 @@ WARM_TUPLES = 5 * KEYS
 TOPOLOGY = """
 name: recovery
 recovery: {recovery}
+chain: false
 sources:
   visits: {{generate: {{n: counter, user: {{int: [1, {keys}]}}}}, count: 1000000000, rate: {rate}}}
   others: {{generate: {{n: counter}}, count: 1000000000, rate: 2000}}

@@ -12,7 +12,8 @@ paced, so that a run takes some seconds and there is something to disturb. What 
 - in every second round all of it runs at two PCS daemons, and then a daemon is killed and started again, or the
   PuppetMaster is killed and another one attached.
 
-How lost replicas are recovered, and whether the run is durable, is drawn from the seed too. Faults keep to what the
+How lost replicas are recovered, and whether the run is durable, is drawn from the seed too; half of the seeds have no
+chains and no lanes. Faults keep to what the
 topology can bear: of every ring one who has its copies lives on. So who was struck counts as lost until the log says
 that it is recovered, or as long as that may take on a busy machine. Who is alone in its ring has its copies at its PCS,
 and unless the run is durable nowhere else: then that PCS is not killed while such a one is lost, nor such a one before
@@ -44,6 +45,7 @@ TOPOLOGY = """
 name: chaos
 snapshot_every: 300ms
 recovery: %(recovery)s
+chain: %(chain)s
 %(durable)ssources:
   visits:
     generate: {n: counter, user: {int: [0, 5000]}, text: {words: 4}}
@@ -110,8 +112,11 @@ def reference(folder: Path) -> dict[str, bytes]:
     return files_in(folder / "out")
 
 
-def topology(rate: int, recovery: str = "respawn", durable: bool = False) -> str:
-    return TOPOLOGY % {"count": COUNT, "rate": rate, "recovery": recovery, "durable": DURABLE if durable else ""}
+def topology(rate: int, recovery: str = "respawn", durable: bool = False, chain: bool = True) -> str:
+    return TOPOLOGY % {
+        "count": COUNT, "rate": rate, "recovery": recovery, "durable": DURABLE if durable else "",
+        "chain": str(chain).lower(),
+    }  # fmt: skip
 
 
 def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *, hosts: bool | None = None) -> Round:
@@ -121,8 +126,9 @@ def disturbed(folder: Path, seed: int, wanted: dict[str, bytes], faults: int, *,
     at_hosts = bool(seed % 2) if hosts is None else hosts
     chance = random.Random(seed)
     recovery, durable = chance.choice(("respawn", "spread")), chance.random() < 0.3
-    (folder / "topology.yaml").write_text(topology(HOSTS_RATE if at_hosts else RATE, recovery, durable))
-    about = f"{recovery}{', durable' if durable else ''}{', hosts' if at_hosts else ''}"
+    chain = seed // 2 % 2 == 0
+    (folder / "topology.yaml").write_text(topology(HOSTS_RATE if at_hosts else RATE, recovery, durable, chain))
+    about = f"{recovery}{', durable' if durable else ''}{', hosts' if at_hosts else ''}{'' if chain else ', apart'}"
     with ExitStack() as stack:
         victim = Victim(folder, chance, stack, hosts=at_hosts, spreads=recovery == "spread", durable=durable)
         begun = time.monotonic()

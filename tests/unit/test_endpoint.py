@@ -56,7 +56,7 @@ def test_who_is_refused_is_not_held_up(tmp_path: Path, who: str, may_be_gone: bo
             address = guarded.bind("tcp://127.0.0.1:0")
             if may_be_gone:
                 refused.may_be_gone(address)
-            # One that is told so finds its connection given up; the others may be hung up on before they are, and go on.
+            # One that is told so finds its connection given up; others may be hung up on before they are told.
             told = who == "wrong client"
             began, rounds = time.monotonic(), 0
             while rounds < 30 or (told and not refused.dropped):
