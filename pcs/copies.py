@@ -78,7 +78,7 @@ class Copies:
         durable has another copy on disk."""
         operator = self._plan.operators[peer.operator]
         stateless = operator.kind == "source" or (self._plan.semantics == "at-most-once" and operator.kind != "sink")
-        copies = [self._holder.find(peer.operator, index) for index in range(operator.slices)]
+        copies = [self._holder.incarnation_of(peer.operator, index) for index in range(operator.slices)]
         elsewhere = len(operator.replicas) > 1 or self._plan.durable is not None
         if elsewhere or stateless or not self.incarnation or None not in copies:
             return None
