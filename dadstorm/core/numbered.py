@@ -88,7 +88,10 @@ def whole(tables: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     try:
         return pa.concat_batches(tables)
     except pa.ArrowInvalid:
-        raise TooLarge(sum(table.nbytes for table in tables)) from None
+        size = sum(table.nbytes for table in tables)
+        if size <= HEAVY_BYTES:
+            raise
+        raise TooLarge(size) from None
 
 
 class TooLarge(RunFailed):

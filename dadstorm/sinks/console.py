@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from dadstorm.chains import JOINT
 from dadstorm.core.rows import Rows
 from dadstorm.plan import Operator
 from dadstorm.sinks.base import Mark
@@ -20,8 +21,9 @@ class ConsoleSink:
     """Lines ``operator: f1, f2``, given to ``say`` (default: standard output) as they come."""
 
     def __init__(self, operator: Operator, *, cut: int, say: Callable[[str], None] | None) -> None:
-        # The lines carry the name of the operator whose tuples they are, which is what the user thinks in.
-        self._label = operator.inputs[0].operator if len(operator.inputs) == 1 else operator.name
+        # The lines carry the name of the operator whose tuples they are, which is what the user thinks in: of a chain,
+        # the last one.
+        self._label = operator.inputs[0].operator.split(JOINT)[-1] if len(operator.inputs) == 1 else operator.name
         self._ragged = bool(operator.params.get("ragged"))
         self._shape = Shape(operator)
         self._progress = Progress(operator, cut)

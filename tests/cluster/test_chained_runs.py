@@ -54,6 +54,15 @@ def test_chains_do_not_change_a_byte(tmp_path: Path) -> None:
     assert logs == ["before+counts+after.0.log", "before+counts+after.1.log", "made+some.0.log"]
 
 
+def test_the_console_shows_the_names_of_the_topology(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(TOPOLOGY.format(chain="true", recovery="respawn", count=100, rate=""))
+    lines = run("run", "t.yaml", "--sink", "console", cwd=tmp_path).ok().out.splitlines()
+    assert lines and all(line.startswith("after: ") for line in lines)
+    text = "sources: {lines: {generate: {n: counter}, count: 3}}\noperators: {f: {input: lines, filter: n != 1}}"
+    (tmp_path / "t.yaml").write_text(text)
+    assert run("run", "t.yaml", "--sink", "console", cwd=tmp_path).ok().out == "f: 0\nf: 2\n"
+
+
 def test_standard_input_reaches_a_source_that_is_chained(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(
         "sources: {lines: {stdin: csv, fields: [a, b]}}\noperators: {f: {input: lines, filter: a != 2}}"
