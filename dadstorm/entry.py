@@ -39,30 +39,35 @@ def loading() -> Iterator[None]:
 
 def guarded(action: Callable[[], int]) -> int:
     """What all our commands do about errors: one that is meant for the user is a message and an exit code."""
+    try:
+        with _plain_interrupts():
+            return _told(action)
+    except KeyboardInterrupt:  # Also one that comes before that: Python's own is an exception.
+        return 130
+
+
+def _told(action: Callable[[], int]) -> int:
     _open_standard_streams()
     _allow_many_files()
-    with _plain_interrupts():
-        try:
-            _require_folder()
-            code = action()
-            sys.stdout.flush()
-            return code
-        except DadstormError as error:
-            label = "error" if error.exit_code == 2 else "failed"
-            print(f"{label}: {printable(str(error))}", file=sys.stderr)
-            return error.exit_code
-        except BrokenPipeError:
-            _forget_output()
-            return 1
-        except OSError as error:
-            if error.errno not in _FULL or error.filename is not None:
-                raise
-            with contextlib.suppress(OSError):
-                print(f"failed: the output cannot be written: {error.strerror}", file=sys.stderr)
-            _forget_output()
-            return 1
-        except KeyboardInterrupt:
-            return 130
+    try:
+        _require_folder()
+        code = action()
+        sys.stdout.flush()
+        return code
+    except DadstormError as error:
+        label = "error" if error.exit_code == 2 else "failed"
+        print(f"{label}: {printable(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        _forget_output()
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        with contextlib.suppress(OSError):
+            print(f"failed: the output cannot be written: {error.strerror}", file=sys.stderr)
+        _forget_output()
+        return 1
 
 
 def _open_standard_streams() -> None:
